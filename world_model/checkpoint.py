@@ -1,0 +1,125 @@
+"""Worlds on disk: a folder with ``config.json``, ``world.safetensors`` (weights only) and ``card.md``."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from world_model.config import WorldConfig, from_json, to_json
+from world_model.world import World
+
+BUNDLED = Path(__file__).parent / "worlds"
+WEIGHTS = "world.safetensors"
+LISTED = 10  # tensor names in a message; the rest is a count
+
+
+def save_world(world: World, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write configuration and weights; each file is written under a temporary name and renamed.
+
+    Other files of the folder (its card, its start bank) are left alone.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: value.detach().cpu().to(dtype).contiguous() for name, value in world.state_dict().items()}
+    part = f".{uuid.uuid4().hex}.tmp"
+    save_file(weights, folder / (WEIGHTS + part))
+    (folder / ("config.json" + part)).write_text(to_json(world.config))
+    os.replace(folder / (WEIGHTS + part), folder / WEIGHTS)
+    os.replace(folder / ("config.json" + part), folder / "config.json")
+
+
+def find_world(name_or_path: str | Path) -> Path:
+    """The folder of a bundled world by name, or the given folder.
+
+    Raises:
+        FileNotFoundError: when there is neither.
+    """
+    bundled = BUNDLED / str(name_or_path)
+    for folder in (Path(name_or_path), bundled):
+        if (folder / "config.json").is_file():
+            return folder
+    names = sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
+    raise FileNotFoundError(
+        f"there is no world {str(name_or_path)!r}: no folder of that name holds a config.json, and the bundled worlds "
+        f"are {', '.join(names) or 'none'}; give one of these or a folder written by `wp2 train`"
+    )
+
+
+def load_world(name_or_path: str | Path, device: str = "cpu") -> World:
+    """Load a world, bundled by name or from a folder, in float32 on ``device``.
+
+    Raises:
+        FileNotFoundError: when there is no such world or its weights are missing.
+        ValueError: when the device does not exist here, or the file is damaged or belongs to another configuration.
+    """
+    folder = find_world(name_or_path)
+    target = check_device(device)
+    try:
+        config = from_json((folder / "config.json").read_text(), WorldConfig)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{folder / 'config.json'} is no configuration of a world: {error}") from error
+    if not (folder / WEIGHTS).is_file():
+        raise FileNotFoundError(f"{folder} has no {WEIGHTS}; copy the weights there or choose another world")
+    with torch.device("meta"):
+        world = World(config, folder)
+    read_weights(world, folder / WEIGHTS)
+    return world.to(target).eval().requires_grad_(False)
+
+
+def read_weights(module: torch.nn.Module, file: Path) -> None:
+    """Fill a module, which may be on the meta device, from a safetensors file, as float32.
+
+    Raises:
+        ValueError: for a damaged file, and for missing, extra or misshaped tensors, listed by name.
+    """
+    wanted = module.state_dict()
+    try:
+        with safe_open(file, framework="pt") as reader:
+            names = set(reader.keys())
+            shapes = {name: tuple(reader.get_slice(name).get_shape()) for name in names}
+            wrong = [
+                f"{name} is {list(shapes[name])}, not {list(wanted[name].shape)}"
+                for name in sorted(names & set(wanted))
+                if shapes[name] != tuple(wanted[name].shape)
+            ]
+            problems = [
+                ("missing", sorted(set(wanted) - names)),
+                ("unknown", sorted(names - set(wanted))),
+                ("of another shape", wrong),
+            ]
+            complaints = [f"{len(found)} {kind} ({_listed(found)})" for kind, found in problems if found]
+            if complaints:
+                raise ValueError(
+                    f"the tensors of {file} do not fit this configuration: {'; '.join(complaints)}; "
+                    "use the config.json that was saved with them"
+                )
+            values = {name: reader.get_tensor(name).to(torch.float32) for name in names}
+    except SafetensorError as error:
+        raise ValueError(f"{file} is not a whole safetensors file ({error}); copy it again") from error
+    module.load_state_dict(values, assign=True)
+
+
+def check_device(device: str) -> torch.device:
+    """The torch device of that name, if it is there.
+
+    Raises:
+        ValueError: otherwise.
+    """
+    try:
+        target = torch.device(device)
+        torch.empty(1, device=target)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        here = "cpu, cuda" if torch.cuda.is_available() else "cpu"
+        raise ValueError(f"the device {device!r} is not available here; choose one of {here}") from error
+    if target.type == "meta":
+        raise ValueError("the device 'meta' holds no numbers; choose cpu or cuda")
+    return target
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")

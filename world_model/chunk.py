@@ -1,0 +1,174 @@
+"""One chunk of a rollout: denoise it given the past, then make it part of the past.
+
+`ChunkGenerator` is the streaming form of what `transformer.masks` describes for training. A finished chunk is run
+through the network once more at noise level 0; its keys and values become the newest part of the context, and when
+enough latents have gathered they are compressed into a slot. Nothing is ever recomputed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from world_model.memory import coarse_view
+from world_model.transformer import KeyValue
+from world_model.transformer.cache import HistoryCache
+from world_model.transformer.rotary import grid_positions
+from world_model.world import World
+
+
+@dataclass
+class Past:
+    """All that lasts between two chunks, for ``B`` slots."""
+
+    cache: HistoryCache
+    count: Tensor  # int64 [B], latents so far
+    latents: Tensor  # [B, l, C, h, w], the newest ones
+    frames: Tensor  # [B, l * r, 3, H, W], the newest ones, in [-1, 1]
+    decoder: list[Tensor]
+    caption: Tensor  # [B, L, text width]
+
+    def clone(self) -> Past:
+        tensors = (self.count, self.latents, self.frames, self.caption)
+        count, latents, frames, caption = (tensor.clone() for tensor in tensors)
+        return Past(self.cache.clone(), count, latents, frames, [part.clone() for part in self.decoder], caption)
+
+    def put_row(self, row: int, other: Past) -> None:
+        self.cache.put_row(row, other.cache)
+        mine = [self.count, self.latents, self.frames, self.caption, *self.decoder]
+        theirs = [other.count, other.latents, other.frames, other.caption, *other.decoder]
+        for tensor, new in zip(mine, theirs, strict=True):
+            tensor[row] = new[0]
+
+
+class ChunkGenerator:
+    """Denoising and committing for a batch of slots; it holds no state of its own, all of that is in `Past`."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.config = world.config
+        self.frames_per_latent = world.config.codec.temporal_factor
+
+    def empty(self, batch: int) -> Past:
+        """The past of slots that have seen nothing."""
+        memory, video = self.config.memory, self.config.video
+        like = self.world.transformer.head.weight
+        decoder = self.world.codec.decode(like.new_zeros(batch, 1, *self.config.latent_shape), None)[1]
+        pictures = memory.temporal_stride * self.frames_per_latent
+        fields = 3 * self.config.text.tokens_per_field
+        return Past(
+            cache=HistoryCache.empty(self.config, batch, like),
+            count=torch.zeros(batch, dtype=torch.int64, device=like.device),
+            latents=like.new_zeros(batch, memory.temporal_stride, *self.config.latent_shape),
+            frames=like.new_zeros(batch, pictures, 3, video.height, video.width),
+            decoder=decoder,
+            caption=like.new_zeros(batch, fields, self.config.text.width),
+        )
+
+    def denoise(self, past: Past, x: Tensor, actions: Tensor, grid_levels: list[float]) -> Tensor:
+        """Euler steps down ``grid_levels`` from noise ``x [B, n, C, h, w]`` to clean latents, given the past."""
+        network = self.world.transformer
+        batch, count = x.shape[:2]
+        context, visible, _ = past.cache.context(past.count)
+        grid = self.config.token_grid
+        tokens = count * grid[0] * grid[1]
+        own = visible.new_ones(batch, tokens)
+        mask = torch.cat([visible, own], dim=1)[:, None, None]
+        group, positions = self._own_places(count, past.count.device)
+        active = visible.new_ones(batch, count, past.caption.shape[1])
+        for level, following in zip(grid_levels, grid_levels[1:], strict=False):
+            levels = x.new_full((batch, count), level)
+            given = network.condition(group, levels, actions, past.caption, active)
+            hidden, _ = network(network.embed_latents(x), given, positions, mask, context)
+            x = x + (following - level) * network.velocity(hidden, given.time, grid)
+        return x
+
+    def commit(self, past: Past, latents: Tensor, frames: Tensor, actions: Tensor) -> None:
+        """Make a finished chunk ``[B, n, C, h, w]`` with its frames ``[B, n * r, 3, H, W]`` part of the past.
+
+        With one latent per chunk only every l-th chunk completes a slot. Slots are computed for all batch rows alike,
+        complete or not, so that a row's numbers never depend on its neighbours' progress.
+        """
+        memory = self.config.memory
+        count = latents.shape[1]
+        slots = max(1, count // memory.temporal_stride)
+        recent = torch.cat([past.latents, latents], dim=1)
+        pictures = torch.cat([past.frames, frames], dim=1)
+        offsets = memory.temporal_stride * torch.arange(slots - 1, -1, -1, device=past.count.device)
+        ends = past.count[:, None] + count - 1 - offsets  # the last latent of each slot
+        due = ends.remainder(memory.temporal_stride).eq(0)
+        compressed = self._compress(recent, pictures, slots, bool(due.any()))
+
+        new = self._run_clean(past, latents, compressed, ends, actions)
+        small = self.config.memory_grid[0] * self.config.memory_grid[1]
+        clean = _tokens(new, slots * small, None)
+        if bool(past.count.eq(0).all()):  # the start picture; a stream starts its slots one at a time
+            past.cache.set_sink(clean)
+        else:
+            for index in range(slots):
+                slot = _tokens(new, index * small, (index + 1) * small)
+                past.cache.push_slot(slot, ends[:, index], due[:, index])
+            past.cache.push_adjacent(clean, past.count[:, None] + torch.arange(count, device=past.count.device))
+        past.latents, past.frames = recent[:, -memory.temporal_stride :], pictures[:, -past.frames.shape[1] :]
+        past.count = past.count + count
+
+    def _run_clean(
+        self, past: Past, latents: Tensor, compressed: Tensor, ends: Tensor, actions: Tensor
+    ) -> list[KeyValue]:
+        """Keys and values of ``[compressed slots | clean latents]`` at noise level 0, with Fig. 3's visibility."""
+        network = self.world.transformer
+        batch, count = latents.shape[:2]
+        slots, device = ends.shape[1], ends.device
+        context, visible, for_slots = past.cache.context(past.count)
+        tokens = torch.cat([compressed, network.embed_latents(latents)], dim=1)
+        small_tokens = compressed.shape[1]
+        own_tokens = tokens.shape[1] - small_tokens
+
+        group, positions = self._own_places(count, device)
+        slot_group = torch.arange(slots, device=device).repeat_interleave(small_tokens // slots)
+        group = torch.cat([slot_group, group + slots])
+        slot_times = (ends - past.count[:, None]).float()
+        positions = torch.cat(
+            [grid_positions(slot_times, self.config.memory_grid), positions.expand(batch, -1, -1)], dim=1
+        )
+        own = torch.zeros(tokens.shape[1], tokens.shape[1], dtype=torch.bool, device=device)
+        own[:small_tokens, :small_tokens] = slot_group[:, None].ge(slot_group[None])
+        own[small_tokens:, small_tokens:] = True
+        seen = [for_slots[:, None].expand(-1, small_tokens, -1), visible[:, None].expand(-1, own_tokens, -1)]
+        mask = torch.cat([torch.cat(seen, dim=1), own.expand(batch, -1, -1)], dim=2)[:, None]
+
+        rows = torch.cat([self._slot_rows(actions, slots), actions], dim=1)
+        levels = latents.new_zeros(batch, slots + count)
+        active = visible.new_ones(batch, slots + count, past.caption.shape[1])
+        given = network.condition(group, levels, rows, past.caption, active)
+        return network(tokens, given, positions, mask, context)[1]
+
+    def _compress(self, recent: Tensor, pictures: Tensor, slots: int, wanted: bool) -> Tensor:
+        """Memory tokens of the newest ``slots`` slots; zeros when no slot is complete in any row."""
+        memory = self.config.memory
+        batch = recent.shape[0]
+        if not wanted or recent.shape[1] < slots * memory.temporal_stride + 1:
+            size = slots * self.config.memory_grid[0] * self.config.memory_grid[1]
+            return recent.new_zeros(batch, size, self.config.transformer.width)
+        per_slot = memory.temporal_stride * self.frames_per_latent
+        groups = pictures[:, -slots * per_slot :].unflatten(1, (slots, per_slot)).flatten(0, 1)
+        coarse = coarse_view(groups, self.config, self.world.codec).unflatten(0, (batch, slots))
+        window = recent[:, -(slots * memory.temporal_stride + 1) :]
+        return self.world.compressor(window, coarse, self.world.transformer)
+
+    def _slot_rows(self, actions: Tensor, slots: int) -> Tensor:
+        """The action rows ``[B, slots, 6]`` of the latents that end the slots."""
+        stride = self.config.memory.temporal_stride
+        return actions[:, -1:] if slots == 1 else actions[:, stride - 1 :: stride]
+
+    def _own_places(self, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Group of every token, and positions relative to the chunk, of ``count`` latents."""
+        rows, columns = self.config.token_grid
+        group = torch.arange(count, device=device).repeat_interleave(rows * columns)
+        return group, grid_positions(torch.arange(count, device=device).float(), self.config.token_grid)
+
+
+def _tokens(new: list[KeyValue], start: int, end: int | None) -> list[KeyValue]:
+    return [KeyValue(key[:, :, start:end], value[:, :, start:end]) for key, value in new]

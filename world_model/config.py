@@ -1,0 +1,210 @@
+"""Every size, rate and schedule of the project, in one tree of frozen dataclasses, and the named presets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, get_type_hints
+
+
+@dataclass(frozen=True)
+class VideoConfig:
+    """The pictures a world is made of."""
+
+    height: int = 64
+    width: int = 64
+    frame_rate: float = 35 / 4  # video frames per second; Doom runs at 35 tics a second, one frame is 4 tics
+
+
+@dataclass(frozen=True)
+class CodecConfig:
+    """The causal video autoencoder: 8x smaller in space, 1x or 4x in time."""
+
+    latent_channels: int = 12
+    temporal_factor: int = 1  # video frames per latent frame, 1 or 4
+    widths: tuple[int, int, int] = (48, 96, 160)  # channels at 1/2, 1/4 and 1/8 of the resolution
+    encoder_blocks: tuple[int, int, int] = (1, 1, 1)
+    decoder_blocks: tuple[int, int, int] = (1, 1, 1)
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """The byte-level caption encoder."""
+
+    width: int = 128
+    depth: int = 1
+    heads: int = 4
+    max_bytes: int = 192  # of one caption field
+    stride: int = 4  # bytes merged into one token by the first convolution
+    tokens_per_field: int = 4  # what one field hands to cross-attention
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The velocity network."""
+
+    width: int = 256
+    depth: int = 6
+    heads: int = 4
+    ffn_width: int = 512
+    patch: int = 2  # latent pixels per token, along height and width
+    frequency_width: int = 128  # of the sinusoidal noise-level features
+    action_widths: tuple[int, int] = (64, 128)  # hidden layers of the camera MLP
+    camera_scale: float = 0.1  # multiplies pitch and yaw degrees; 1.0 in the published weights
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """The context ``[sink | compressed | adjacent]`` of Eq. 4."""
+
+    sink_latents: int = 1
+    adjacent_latents: int = 4
+    temporal_stride: int = 2  # l in the paper: latents merged into one compressed slot
+    spatial_stride: int = 2  # s in the paper, of the token grid; 4x4 tokens leave no room for the paper's 4
+    budget_slots: int = 16  # compressed slots kept; older ones are thinned
+    max_age: int = 64  # latents; rotary ages beyond it are held there, so that positions stay inside what was trained
+    fine_widths: tuple[int, int] = (64, 128)
+    fine_heads: int = 4
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """Noise levels: sigma = 1 is noise, sigma = 0 is data."""
+
+    shift: float = 1.5  # sigma' = shift * sigma / (1 + (shift - 1) * sigma)
+    sampling_steps: int = 4
+    history_noise: float = 0.25  # training adds up to this level to the history and tells the network
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How one stage of the curriculum is optimised."""
+
+    batch: int = 8  # clips per step
+    frames: int = 12  # latent frames per clip
+    learning_rate: float = 8e-4  # AdamW, for all that is not a hidden matrix
+    matrix_learning_rate: float = 3e-3  # Muon, for the hidden matrices
+    weight_decay: float = 0.01
+    warmup_steps: int = 100
+    decay_fraction: float = 0.3  # last part of the budget over which the rates fall to zero
+    clip_norm: float = 1.0
+    ema_decay: float = 0.998
+    checkpoint_minutes: float = 4.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """The stages, in the order in which they are trained."""
+
+    codec: TrainingConfig = field(default_factory=lambda: TrainingConfig(batch=10, frames=3, learning_rate=2e-3))
+    navigation: TrainingConfig = field(default_factory=TrainingConfig)
+    autoregressive: TrainingConfig = field(default_factory=TrainingConfig)
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """One world: everything needed to build its network and to run it."""
+
+    name: str = "doom"
+    chunk_latents: int = 1  # latents generated at once
+    video: VideoConfig = field(default_factory=VideoConfig)
+    codec: CodecConfig = field(default_factory=CodecConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    transformer: TransformerConfig = field(default_factory=TransformerConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    flow: FlowConfig = field(default_factory=FlowConfig)
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+
+    def __post_init__(self) -> None:
+        patch_pixels = 8 * self.transformer.patch
+        if self.video.height % patch_pixels or self.video.width % patch_pixels:
+            raise ValueError(
+                f"the video size {self.video.height}x{self.video.width} is not a multiple of {patch_pixels} "
+                "(8 for the codec times the patch size); choose another size or patch"
+            )
+        rows, columns = self.token_grid
+        if rows % self.memory.spatial_stride or columns % self.memory.spatial_stride:
+            raise ValueError(
+                f"the token grid {rows}x{columns} is not a multiple of the memory's spatial stride "
+                f"{self.memory.spatial_stride}; choose another stride"
+            )
+        if self.memory.sink_latents != 1:
+            raise ValueError(f"sink_latents is {self.memory.sink_latents}; the start picture, 1, is what is supported")
+        if self.chunk_latents > 1 and self.chunk_latents % self.memory.temporal_stride:
+            raise ValueError(
+                f"a chunk of {self.chunk_latents} latents does not split into slots of "
+                f"{self.memory.temporal_stride}; choose 1 or a multiple of the memory's temporal stride"
+            )
+        if self.transformer.width % self.transformer.heads or (self.transformer.width // self.transformer.heads) % 2:
+            raise ValueError(
+                f"width {self.transformer.width} does not split into {self.transformer.heads} heads of even size; "
+                "choose another number of heads"
+            )
+
+    @property
+    def latent_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of one latent frame."""
+        return self.codec.latent_channels, self.video.height // 8, self.video.width // 8
+
+    @property
+    def token_grid(self) -> tuple[int, int]:
+        """Rows and columns of tokens of one latent frame."""
+        patch_pixels = 8 * self.transformer.patch
+        return self.video.height // patch_pixels, self.video.width // patch_pixels
+
+    @property
+    def memory_grid(self) -> tuple[int, int]:
+        """Rows and columns of tokens of one compressed slot."""
+        rows, columns = self.token_grid
+        return rows // self.memory.spatial_stride, columns // self.memory.spatial_stride
+
+
+TINY = WorldConfig(
+    name="tiny",
+    video=VideoConfig(height=32, width=32),
+    codec=CodecConfig(latent_channels=4, widths=(8, 8, 16), encoder_blocks=(1, 1, 1), decoder_blocks=(1, 1, 1)),
+    text=TextConfig(width=16, depth=1, heads=2, max_bytes=64, tokens_per_field=2),
+    transformer=TransformerConfig(
+        width=32, depth=2, heads=2, ffn_width=64, patch=1, frequency_width=16, action_widths=(8, 16)
+    ),
+    memory=MemoryConfig(adjacent_latents=2, budget_slots=4, max_age=16, fine_widths=(8, 16), fine_heads=2),
+)
+DOOM = WorldConfig()
+DOOM_GPU = replace(
+    DOOM,
+    name="doom-gpu",
+    codec=replace(DOOM.codec, widths=(64, 128, 256), decoder_blocks=(2, 2, 3)),
+    transformer=replace(DOOM.transformer, width=384, depth=12, heads=6, ffn_width=1536),
+)
+PRESETS = {preset.name: preset for preset in (TINY, DOOM, DOOM_GPU)}
+
+
+def to_json(config: Any) -> str:
+    """A configuration as JSON text; `from_json` is the inverse."""
+    return json.dumps(asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str, kind: type = WorldConfig) -> Any:
+    """Build a configuration of type ``kind`` from JSON text.
+
+    Raises:
+        ValueError: for a key that the configuration does not have, named in the message.
+    """
+    return _build(kind, json.loads(text), kind.__name__)
+
+
+def _build(kind: type, values: dict, where: str) -> Any:
+    hints = get_type_hints(kind)
+    known = {item.name for item in fields(kind)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise ValueError(f"{where} has no setting {unknown[0]!r}; it knows {', '.join(sorted(known))}")
+    arguments = {}
+    for name, value in values.items():
+        if is_dataclass(hints[name]):
+            value = _build(hints[name], value, f"{where}.{name}")
+        elif isinstance(value, list):
+            value = tuple(value)
+        arguments[name] = value
+    return kind(**arguments)

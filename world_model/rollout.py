@@ -1,0 +1,258 @@
+"""WorldStream: batched streaming generation. Controls go in, frames come out, memory stays between the two.
+
+Every step denoises one chunk for all slots in the same batch and then *commits* it: the finished chunk is decoded,
+run through the network once more at noise level 0, and its keys and values become the newest part of the context;
+when enough latents have gathered they are compressed into a slot. Nothing is ever recomputed, so the cost of a step
+does not depend on how many steps came before.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from world_model.chunk import ChunkGenerator, Past
+from world_model.codec import to_uint8, to_unit
+from world_model.controls import ACTION_DIM, PERSPECTIVE, StructuredCaption
+from world_model.flow import sampling_levels
+from world_model.text import field_texts
+from world_model.world import World
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The exact state of a stream; opaque, restorable any number of times into a stream of as many slots."""
+
+    past: Past
+    newest: Tensor
+    captions: tuple[StructuredCaption | None, ...]
+    generators: tuple[Tensor | None, ...]
+
+
+class WorldStream:
+    """``num_slots`` rollouts through one world.
+
+    Each slot has its own random generator, so what one slot shows depends on its start, its seed and its controls
+    alone; resets run slot by slot for the same reason.
+    """
+
+    def __init__(
+        self, world: World, num_slots: int, *, sampling_steps: int | None = None, temperature: float = 1.0
+    ) -> None:
+        if num_slots < 1:
+            raise ValueError(f"num_slots is {num_slots}; a stream needs at least 1")
+        steps = world.config.flow.sampling_steps if sampling_steps is None else sampling_steps
+        if steps < 1:
+            raise ValueError(f"sampling_steps is {steps}; a chunk needs at least 1 network evaluation")
+        if not temperature >= 0:
+            raise ValueError(f"temperature is {temperature}; it scales noise and must be 0 or more")
+        self.world = world.eval()
+        self._chunks = ChunkGenerator(world)
+        self.config = world.config
+        self.num_slots = num_slots
+        self.temperature = float(temperature)
+        self.latents_per_chunk = self.config.chunk_latents
+        self.frames_per_latent = self.config.codec.temporal_factor
+        self.frame_shape = (self.config.video.height, self.config.video.width, 3)
+        self.levels = sampling_levels(steps, self.config.flow.shift).tolist()
+        self.captions: list[StructuredCaption | None] = [None] * num_slots
+        self._generators: list[torch.Generator | None] = [None] * num_slots
+        self._texts: dict[str, Tensor] = {}
+        with torch.inference_mode():
+            self._past = self._chunks.empty(num_slots)
+            self._newest = self._past.latents.new_zeros(num_slots, self.latents_per_chunk, *self.config.latent_shape)
+
+    @property
+    def latents(self) -> Tensor:
+        """The newest chunk ``[B, n, C, h, w]``, normalised latents."""
+        return self._newest
+
+    @property
+    def steps_taken(self) -> Tensor:
+        """Latents that each slot has seen since its reset, start included: int64 ``[B]``."""
+        return self._past.count
+
+    @torch.inference_mode()
+    def reset(
+        self,
+        slots: Sequence[int],
+        starts: Sequence[np.ndarray | Tensor | None],
+        captions: Sequence[StructuredCaption],
+        seeds: Sequence[int],
+        actions: Sequence[np.ndarray | Tensor | None] | None = None,
+    ) -> Tensor:
+        """Start the given slots anew and return their newest frames, uint8 ``[len(slots), H, W, 3]``.
+
+        A start is uint8 frames ``[F, H, W, 3]`` with F = 1 + a multiple of the frames of a chunk, or normalised
+        latents ``[T, C, h, w]``, or None: then the first picture, too, is generated, from the caption alone.
+        ``actions`` are the rows ``[T, 6]`` that led to the start's latents (default: idle, first person).
+
+        Raises:
+            ValueError: for a slot that does not exist or a start of the wrong shape or type; nothing is changed.
+        """
+        lists = (starts, captions, seeds) if actions is None else (starts, captions, seeds, actions)
+        if any(len(values) != len(slots) for values in lists):
+            raise ValueError(f"{len(slots)} slots need as many starts, captions and seeds, not {[*map(len, lists)]}")
+        prepared = [self._check_start(start) for start in starts]
+        rows = [self._check_rows(None if actions is None else actions[i], s) for i, s in enumerate(prepared)]
+        for slot in slots:
+            self._check_slot(slot)
+        frames = []
+        for slot, start, caption, seed, row in zip(slots, prepared, captions, seeds, rows, strict=True):
+            generator = torch.Generator().manual_seed(int(seed))
+            past, newest, frame = self._begin(start, caption, row, generator)
+            self._past.put_row(slot, past)
+            self._newest[slot] = newest[0]
+            self.captions[slot], self._generators[slot] = caption, generator
+            frames.append(frame)
+        return torch.stack(frames)
+
+    @torch.inference_mode()
+    def step(self, actions: np.ndarray | Tensor) -> Tensor:
+        """Generate one chunk in every slot under ``actions [B, n, 6]``: uint8 frames ``[B, n * r, H, W, 3]``.
+
+        Raises:
+            ValueError: for actions of another shape or with values that are not finite.
+            RuntimeError: when a slot was never reset.
+        """
+        expected = (self.num_slots, self.latents_per_chunk, ACTION_DIM)
+        actions = torch.as_tensor(actions, dtype=torch.float32)
+        if tuple(actions.shape) != expected:
+            raise ValueError(f"actions have the shape {tuple(actions.shape)}; this stream takes {expected}")
+        if not bool(actions.isfinite().all()):
+            raise ValueError("actions hold a value that is not finite; give degrees and flags")
+        missing = [slot for slot, generator in enumerate(self._generators) if generator is None]
+        if missing:
+            raise RuntimeError(f"slot {missing[0]} was never reset; call reset before step")
+        actions = actions.to(self.world.device)
+        noise = torch.stack([self._noise(generator) for generator in self._generators])
+        latents, frames = self._generate(self._past, noise, actions)
+        self._newest = latents
+        return to_uint8(frames)
+
+    @torch.inference_mode()
+    def set_caption(
+        self, slots: Sequence[int], scene: str | None = None, character: str | None = None, event: str | None = None
+    ) -> None:
+        """Exchange the given fields in the given slots, from the next chunk on; None leaves a field as it is."""
+        given = {"scene": scene, "character": character, "event": event}
+        changes = {name: text for name, text in given.items() if text is not None}
+        for slot in slots:
+            self._check_slot(slot)
+            if self.captions[slot] is None:
+                raise RuntimeError(f"slot {slot} was never reset; call reset before set_caption")
+        for slot in slots:
+            self.captions[slot] = self.captions[slot].replace(**changes)
+            self._past.caption[slot] = self._encode(self.captions[slot])
+
+    def snapshot(self) -> Snapshot:
+        """The exact present state; the same controls after `restore` give the same frames."""
+        states = tuple(None if g is None else g.get_state().clone() for g in self._generators)
+        return Snapshot(self._past.clone(), self._newest.clone(), tuple(self.captions), states)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to a snapshot of this stream or of another one of the same world and as many slots."""
+        if len(snapshot.captions) != self.num_slots:
+            raise ValueError(
+                f"the snapshot has {len(snapshot.captions)} slots and this stream {self.num_slots}; "
+                "restore it into a stream of the same size"
+            )
+        self._past, self._newest = snapshot.past.clone(), snapshot.newest.clone()
+        self.captions = list(copy.copy(snapshot.captions))
+        self._generators = [None if s is None else _generator_at(s) for s in snapshot.generators]
+
+    def _generate(self, past: Past, noise: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Denoise one chunk, then make it part of the past: latents ``[B, n, C, h, w]`` and frames in [-1, 1]."""
+        latents = self._chunks.denoise(past, noise, actions, self.levels)
+        frames, past.decoder = self.world.codec.decode(latents, past.decoder)
+        self._chunks.commit(past, latents, frames, actions)
+        return latents, frames
+
+    # Starting a slot.
+
+    def _begin(
+        self, start: Tensor | None, caption: StructuredCaption, rows: Tensor, generator: torch.Generator
+    ) -> tuple[Past, Tensor, Tensor]:
+        """The past of one new slot, its newest chunk of latents and its newest frame (uint8)."""
+        past = self._chunks.empty(1)
+        past.caption[0] = self._encode(caption)
+        n = self.latents_per_chunk
+        if start is None:
+            noise = self._noise(generator)[None, :1]
+            latents = self._chunks.denoise(past, noise, rows[None], self.levels)
+        else:
+            latents = start[None].to(self.world.device)
+        decoded, past.decoder = self.world.codec.decode(latents[:, :1], None)
+        self._chunks.commit(
+            past, latents[:, :1], decoded.expand(-1, self.frames_per_latent, -1, -1, -1), rows[None, :1]
+        )
+        for first in range(1, latents.shape[1], n):
+            chunk = latents[:, first : first + n]
+            decoded, past.decoder = self.world.codec.decode(chunk, past.decoder)
+            self._chunks.commit(past, chunk, decoded, rows[None, first : first + n])
+        newest = torch.cat([latents[:, :1].expand(-1, n, -1, -1, -1), latents], dim=1)[:, -n:]
+        return past, newest, to_uint8(decoded[0, -1])
+
+    def _encode(self, caption: StructuredCaption) -> Tensor:
+        """Caption tokens ``[L, text width]``; a field's text is encoded once and remembered."""
+        parts = []
+        for text in field_texts(caption):
+            if text not in self._texts:
+                if len(self._texts) >= 4096:  # enough for any bank of starts; bounds memory when users type for hours
+                    self._texts.clear()
+                self._texts[text] = self.world.text.encode([text])[0]
+            parts.append(self._texts[text])
+        return torch.cat(parts)
+
+    def _noise(self, generator: torch.Generator) -> Tensor:
+        """One slot's starting noise ``[n, C, h, w]``, drawn on the CPU so that it is the same on every device."""
+        noise = torch.randn(self.latents_per_chunk, *self.config.latent_shape, generator=generator)
+        return (noise * self.temperature).to(self.world.device)
+
+    # Checks.
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.num_slots:
+            raise ValueError(f"slot {slot} does not exist; this stream has {self.num_slots}, numbered from 0")
+
+    def _check_start(self, start: np.ndarray | Tensor | None) -> Tensor | None:
+        """Latents ``[T, C, h, w]`` of a start."""
+        if start is None:
+            return None
+        start = torch.as_tensor(start)
+        if start.ndim == 4 and start.dtype == torch.uint8 and tuple(start.shape[1:]) == self.frame_shape:
+            start = self.world.codec.encode(to_unit(start)[None].to(self.world.device))[0]
+        elif not (start.ndim == 4 and start.is_floating_point() and tuple(start.shape[1:]) == self.config.latent_shape):
+            raise ValueError(
+                f"a start has the shape {tuple(start.shape)} and type {start.dtype}; give uint8 frames "
+                f"{('F', *self.frame_shape)}, latents {('T', *self.config.latent_shape)} or None"
+            )
+        if len(start) < 1 or (len(start) - 1) % self.latents_per_chunk:
+            raise ValueError(
+                f"a start has {len(start)} latents; give 1 + a multiple of {self.latents_per_chunk}, a chunk's latents"
+            )
+        return start
+
+    def _check_rows(self, rows: np.ndarray | Tensor | None, start: Tensor | None) -> Tensor:
+        """Action rows ``[T, 6]`` of a start."""
+        count = 1 if start is None else len(start)
+        if rows is None:
+            rows = torch.zeros(count, ACTION_DIM)
+            rows[:, PERSPECTIVE] = 1
+        rows = torch.as_tensor(rows, dtype=torch.float32)
+        if tuple(rows.shape) != (count, ACTION_DIM):
+            raise ValueError(
+                f"the action rows of a start of {count} latents have the shape {tuple(rows.shape)}; give ({count}, 6)"
+            )
+        return rows.to(self.world.device)
+
+
+def _generator_at(state: Tensor) -> torch.Generator:
+    generator = torch.Generator()
+    generator.set_state(state)
+    return generator

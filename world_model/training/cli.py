@@ -1,0 +1,79 @@
+"""`wp2 train doom` and `wp2 export`: run a stage of the curriculum, and turn a run into a world."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from world_model.checkpoint import load_world, save_world
+from world_model.config import PRESETS, to_json
+from world_model.data.store import ClipStore
+from world_model.training.autoregressive import AutoregressiveStage
+from world_model.training.codec import CodecStage
+from world_model.training.export import export
+from world_model.training.latents import LatentStore
+from world_model.training.loop import Budget, train
+from world_model.training.navigation import NavigationStage
+from world_model.world import World
+
+NETWORK_STAGES = {"navigation": NavigationStage, "autoregressive": AutoregressiveStage}
+STAGES = ("codec", *NETWORK_STAGES)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `wp2 train doom`."""
+    parser.add_argument("--stage", required=True, choices=STAGES, help="the stage of the curriculum to run")
+    parser.add_argument("--data", required=True, type=Path, help="recordings, from `wp2 record doom`")
+    parser.add_argument("--out", required=True, type=Path, help="run folder; run again with the same to continue")
+    parser.add_argument("--start", help="world or run that the stage starts from (default: random weights)")
+    parser.add_argument("--preset", default="doom", choices=sorted(PRESETS), help="sizes, when there is no --start")
+    parser.add_argument("--minutes", type=float, help="stop after so many minutes of training, all sessions together")
+    parser.add_argument("--steps", type=int, help="stop after so many steps")
+    parser.add_argument("--seed", type=int, default=0, help="of the initial weights")
+    parser.add_argument("--device", help="cpu or cuda (default: the best there is)")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run one stage, then save its world under ``OUT/world``."""
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    budget = Budget(args.steps, args.minutes)
+    world = _starting_world(args)
+    store = ClipStore(args.data)
+    settings = getattr(world.config.curriculum, args.stage)
+    if args.stage == "codec":
+        stage = CodecStage(world.codec, store, settings)
+    else:
+        latents = LatentStore(store, world.codec, world.config, cache=args.out / "cache")
+        stage = NETWORK_STAGES[args.stage](world, latents, settings)
+    train(stage.train(), args.out, settings, budget, to_json(world.config), args.device)
+    export(args.out, args.out / "world")
+    print(f"the world of this run is in {args.out / 'world'}")
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `wp2 export`."""
+    parser.add_argument("run", type=Path, help="run folder of `wp2 train`; its newest checkpoint is taken")
+    parser.add_argument("out", type=Path, help="folder of the world to write")
+
+
+def export_main(args: argparse.Namespace) -> None:
+    """Save the averaged weights of a run's newest checkpoint as a world."""
+    export(args.run, args.out)
+    print(f"wrote {args.out}")
+
+
+def _starting_world(args: argparse.Namespace) -> World:
+    """The world that a run starts from, remembered in the run so that a continued run has the same."""
+    remembered = args.out / "start"
+    if not (remembered / "world.safetensors").is_file():
+        if args.start is None:
+            world = World.random(args.preset, args.seed)
+        else:
+            run = Path(args.start) / "world"
+            world = load_world(run if run.is_dir() else args.start)
+        save_world(world, remembered, torch.float32)
+    return load_world(remembered).requires_grad_(True)

@@ -1,0 +1,72 @@
+"""Stage 1: the codec learns to reconstruct recorded frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from world_model.codec import CausalCodec, to_unit
+from world_model.config import TrainingConfig
+from world_model.data.store import ClipStore
+
+KL_WEIGHT = 2e-4  # light: latents stay bounded and a little smooth, reconstruction keeps the say
+GRADIENT_WEIGHT = 0.25  # edges; a plain L1 blurs them
+SQUARE_WEIGHT = 2.0  # what PSNR measures
+STATISTICS_MOMENTUM = 0.01
+
+
+class CodecStage(nn.Module):
+    """Reconstruction of windows of frames: L1 + squared error + edges + a light KL term."""
+
+    name = "codec"
+
+    def __init__(self, codec: CausalCodec, store: ClipStore, config: TrainingConfig) -> None:
+        super().__init__()
+        self.codec = codec
+        self.store = store
+        self.config = config
+
+    def hidden_matrices(self) -> Iterable[nn.Parameter]:
+        return ()  # all convolutions
+
+    def weights(self) -> dict[str, Tensor]:
+        """The codec's tensors, named as in a world."""
+        return {f"codec.{name}": value for name, value in self.codec.state_dict(keep_vars=True).items()}
+
+    def batch(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """``frames`` uint8 ``[B, F, H, W, 3]`` and the ``noise`` of the latents' sampling."""
+        size = self.config.frames
+        windows = []
+        for index in torch.randint(len(self.store), (self.config.batch,), generator=generator).tolist():
+            room = self.store.length(index) - size + 1
+            start = int(torch.randint(room, (), generator=generator))
+            windows.append(torch.from_numpy(self.store.window(index, start, size).frames.copy()))
+        frames = torch.stack(windows)
+        batch, _, height, width, _ = frames.shape
+        latents = 1 + (size - 1) // self.codec.temporal_factor
+        shape = (batch, latents, self.codec.config.latent_channels, height // 8, width // 8)
+        return {"frames": frames, "noise": torch.randn(shape, generator=generator)}
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        frames = to_unit(batch["frames"])
+        mean, log_variance = self.codec.moments(frames)
+        mean, log_variance = mean.float(), log_variance.float()
+        if self.training:
+            self.codec.observe(mean, STATISTICS_MOMENTUM)
+        decoded, _ = self.codec.decode_raw(mean + (0.5 * log_variance).exp() * batch["noise"])
+        error = decoded.float() - frames
+        kl = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
+        square = error.square().mean()
+        edges = _gradients(decoded.float(), frames)
+        loss = error.abs().mean() + SQUARE_WEIGHT * square + GRADIENT_WEIGHT * edges + KL_WEIGHT * kl
+        per_frame = error.detach().square().mean(dim=(2, 3, 4)) / 4
+        psnr = -10 * per_frame.clamp_min(1e-10).log10().mean()
+        return loss, {"psnr": psnr, "kl": kl.detach()}
+
+
+def _gradients(a: Tensor, b: Tensor) -> Tensor:
+    """L1 distance of the horizontal and vertical differences of two videos."""
+    return functional.l1_loss(a.diff(dim=-1), b.diff(dim=-1)) + functional.l1_loss(a.diff(dim=-2), b.diff(dim=-2))

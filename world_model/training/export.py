@@ -1,0 +1,34 @@
+"""From a run to a world: the averaged weights of the newest checkpoint, saved as a world folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from world_model.checkpoint import load_world, save_world
+from world_model.training import checkpointing
+from world_model.world import World
+
+
+def world_of_run(run: Path) -> World:
+    """The world of a run's newest checkpoint.
+
+    A checkpoint holds only what its stage trains; the rest is in ``run / "start"``, the world that the run began with.
+
+    Raises:
+        FileNotFoundError: when the run has no checkpoint yet.
+    """
+    existing = checkpointing.checkpoints(run)
+    if not existing:
+        raise FileNotFoundError(f"{run} holds no checkpoint; train it first or give another folder")
+    world = load_world(run / "start")
+    averaged = load_file(existing[-1] / "averaged.safetensors")
+    world.load_state_dict(world.state_dict() | averaged)
+    return world
+
+
+def export(run: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Save the world of a run's newest checkpoint."""
+    save_world(world_of_run(run), folder, dtype)

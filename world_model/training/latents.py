@@ -1,0 +1,144 @@
+"""Recordings as the later stages read them: every frame encoded once, captions as bytes, all in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from world_model.codec import CausalCodec, to_unit
+from world_model.config import WorldConfig
+from world_model.controls import ACTION_DIM, PERSPECTIVE
+from world_model.data.store import ClipStore
+from world_model.memory import coarse_view
+from world_model.text import field_texts, to_bytes
+
+FRAMES_AT_ONCE = 64
+FIELDS = 3
+
+
+@dataclass(frozen=True)
+class EncodedClip:
+    """One clip of ``T`` latents."""
+
+    latents: Tensor  # float16 [T, C, h, w]
+    coarse: Tensor  # float16 [T, C, h / s, w / s], of the slot that would end with a latent
+    actions: Tensor  # float32 [T, 6]
+    texts: Tensor  # int64 [T, 3], which text of `LatentStore.texts` each caption field holds
+
+
+class LatentStore:
+    """The encoded clips of a `ClipStore`, and every distinct caption text once."""
+
+    def __init__(self, store: ClipStore, codec: CausalCodec, config: WorldConfig, cache: Path | None = None) -> None:
+        """Encode all of ``store``; with ``cache``, a folder, the latents are kept there for the next time."""
+        self.config = config
+        self._index: dict[str, int] = {}
+        tensors = self._encoded(store, codec, cache)
+        self.clips = []
+        for index in range(len(store)):
+            clip = store[index]
+            latents = tensors[f"latents.{index}"]
+            texts = torch.empty(len(latents), FIELDS, dtype=torch.int64)
+            starts = [first for first, _ in clip.captions] + [len(clip.frames)]
+            for (first, caption), end in zip(clip.captions, starts[1:], strict=True):
+                r = codec.temporal_factor
+                texts[-(-first // r) : -(-end // r)] = torch.tensor([self._text(t) for t in field_texts(caption)])
+            actions = torch.from_numpy(clip.actions[: len(latents)].copy())
+            self.clips.append(EncodedClip(latents, tensors[f"coarse.{index}"], actions, texts))
+        self.texts = to_bytes(list(self._index), config.text.max_bytes)
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    def windows(self, count: int, latents: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Draw ``count`` windows of ``latents`` consecutive latents from clips that are long enough.
+
+        Gives ``latents [B, T, C, h, w]``, ``coarse [B, T, C, h/s, w/s]``, ``actions [B, T, 6]`` (row 0 idle, since
+        what led to it lies outside), ``codes [B, U, bytes]`` (the distinct caption texts of a window) and ``active``
+        bool ``[B, T, U]`` (which of them are in force).
+        """
+        long_enough = [clip for clip in self.clips if len(clip.latents) >= latents]
+        if not long_enough:
+            longest = max((len(clip.latents) for clip in self.clips), default=0)
+            raise ValueError(f"no clip has {latents} latents, the longest has {longest}; record longer clips")
+        chosen = []
+        for index in torch.randint(len(long_enough), (count,), generator=generator).tolist():
+            clip = long_enough[index]
+            room = len(clip.latents) - latents + 1
+            chosen.append((clip, int(torch.randint(room, (), generator=generator))))
+        actions = torch.stack([clip.actions[s : s + latents] for clip, s in chosen])
+        idle = torch.zeros(ACTION_DIM)
+        idle[PERSPECTIVE] = 1
+        actions[:, 0] *= idle
+        codes, active = self._captions([clip.texts[s : s + latents] for clip, s in chosen])
+        return {
+            "latents": torch.stack([clip.latents[s : s + latents] for clip, s in chosen]).float(),
+            "coarse": torch.stack([clip.coarse[s : s + latents] for clip, s in chosen]).float(),
+            "actions": actions,
+            "codes": codes,
+            "active": active,
+        }
+
+    def _captions(self, windows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Distinct texts of each window and when they hold, padded to the window that has most."""
+        distinct = [window.unique() for window in windows]
+        most = max(len(texts) for texts in distinct)
+        codes = torch.zeros(len(windows), most, self.texts.shape[1], dtype=torch.int64)
+        active = torch.zeros(len(windows), len(windows[0]), most, dtype=torch.bool)
+        for row, (window, texts) in enumerate(zip(windows, distinct, strict=True)):
+            codes[row, : len(texts)] = self.texts[texts]
+            active[row, :, : len(texts)] = (window[:, :, None] == texts).any(1)
+        return codes, active
+
+    def _text(self, text: str) -> int:
+        return self._index.setdefault(text, len(self._index))
+
+    def _encoded(self, store: ClipStore, codec: CausalCodec, cache: Path | None) -> dict[str, Tensor]:
+        file = None
+        if cache is not None:
+            cache.mkdir(parents=True, exist_ok=True)
+            file = cache / f"latents-{_fingerprint(codec, store)}.safetensors"
+            if file.exists():
+                return load_file(file)
+        tensors = {}
+        device = codec.latent_mean.device
+        for index in tqdm(range(len(store)), desc="encoding clips", unit="clip"):
+            frames = to_unit(torch.from_numpy(store[index].frames.copy())).to(device)
+            latents, coarse = encode_clip(frames, codec, self.config)
+            tensors[f"latents.{index}"] = latents.half().cpu()
+            tensors[f"coarse.{index}"] = coarse.half().cpu()
+        if file is not None:
+            save_file(tensors, file.with_suffix(".tmp"))
+            os.replace(file.with_suffix(".tmp"), file)
+        return tensors
+
+
+@torch.inference_mode()
+def encode_clip(frames: Tensor, codec: CausalCodec, config: WorldConfig) -> tuple[Tensor, Tensor]:
+    """Frames ``[F, 3, H, W]`` in [-1, 1] to latents ``[T, C, h, w]`` and coarse latents ``[T, C, h/s, w/s]``."""
+    factor = codec.temporal_factor
+    parts = [codec.encode(frames[None, : 1 + (FRAMES_AT_ONCE - 1) // factor * factor])[0]]
+    done = 1 + (FRAMES_AT_ONCE - 1) // factor * factor
+    while done < len(frames):
+        parts.append(codec.encode(frames[None, done : done + FRAMES_AT_ONCE], started=True)[0])
+        done += FRAMES_AT_ONCE
+    per_slot = config.memory.temporal_stride * factor
+    repeated = torch.cat([frames[:1]] * (per_slot - 1) + [frames])  # slots at the very start are never asked for
+    groups = repeated.unfold(0, per_slot, factor).movedim(-1, 1)  # [T, l * r, 3, H, W]
+    coarse = [coarse_view(part, config, codec) for part in groups.split(FRAMES_AT_ONCE)]
+    return torch.cat(parts), torch.cat(coarse)
+
+
+def _fingerprint(codec: CausalCodec, store: ClipStore) -> str:
+    digest = hashlib.sha256("".join(entry.sha256 for entry in store.entries).encode())
+    for name, value in codec.state_dict().items():
+        digest.update(name.encode() + value.detach().cpu().float().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,150 @@
+"""The training loop of every stage: budget, optimisers, averaging, logging, checkpoints.
+
+A stage is a module whose ``forward(batch)`` is its loss and whose ``batch(generator)`` draws everything random, so
+step ``k`` of a run is a function of the seed and ``k`` alone and a resumed run sees what an undisturbed one sees.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from world_model.config import TrainingConfig
+from world_model.training import checkpointing
+from world_model.training.optimizer import ExponentialMovingAverage, build_optimizers, schedule
+
+
+class Stage(Protocol):
+    """What the loop asks of a stage of the curriculum (an ``nn.Module``)."""
+
+    name: str
+
+    def batch(self, generator: torch.Generator) -> dict[str, Tensor]: ...
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]: ...
+
+    def hidden_matrices(self) -> Iterable[nn.Parameter]: ...
+
+    def weights(self) -> dict[str, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a run ends: after so many steps or minutes of training in all, whichever comes first."""
+
+    steps: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.minutes is None:
+            raise ValueError("a training run needs a budget; give --steps, --minutes or both")
+
+    def used(self, progress: checkpointing.Progress) -> float:
+        """Share of the budget already used, in [0, 1]."""
+        shares = [0.0]
+        if self.steps is not None:
+            shares.append(progress.step / max(1, self.steps))
+        if self.minutes is not None:
+            shares.append(progress.minutes / max(1e-9, self.minutes))
+        return min(1.0, max(shares))
+
+
+def step_generator(seed: int, step: int) -> torch.Generator:
+    """The source of all randomness of one training step."""
+    return torch.Generator().manual_seed((seed * 1_000_003 + step) % 2**63)
+
+
+def train(
+    stage: nn.Module, run: Path, config: TrainingConfig, budget: Budget, description: str, device: str | None = None
+) -> checkpointing.Progress:
+    """Train ``stage`` until the budget is used, continuing from the newest checkpoint in ``run`` if there is one.
+
+    ``description`` is the JSON text stored beside each checkpoint. The run can be stopped in any way: an interrupt or
+    SIGTERM writes a checkpoint first, anything harder loses at most ``config.checkpoint_minutes`` of work.
+    """
+    accelerator = Accelerator(cpu=device == "cpu", mixed_precision="bf16", log_with="tensorboard", project_dir=str(run))
+    run.mkdir(parents=True, exist_ok=True)
+    optimizers = build_optimizers(stage, config)
+    progress = checkpointing.Progress()
+    average = ExponentialMovingAverage(stage.weights(), config.ema_decay)
+    existing = checkpointing.checkpoints(run)
+    if existing:
+        progress, weights, averaged = checkpointing.load(existing[-1], optimizers)
+        with torch.no_grad():
+            for name, value in stage.weights().items():
+                value.copy_(weights[name])
+        average.values = {name: averaged[name].clone() for name in average.values}
+        accelerator.print(f"continuing {run} at step {progress.step} after {progress.minutes:.1f} minutes")
+    model, *prepared = accelerator.prepare(stage, *optimizers)
+    average.values = {name: value.to(accelerator.device) for name, value in average.values.items()}
+    accelerator.init_trackers(stage.name)
+
+    def save() -> None:
+        if accelerator.is_main_process:
+            checkpointing.save(run, progress, stage.weights(), average.values, optimizers, description)
+
+    bar = tqdm(total=budget.steps, initial=progress.step, desc=stage.name, disable=not accelerator.is_main_process)
+    last_saved = last = time.monotonic()
+    with _Interruption() as interruption:
+        while budget.used(progress) < 1 and not interruption.asked:
+            factor = schedule(progress.step, budget.used(progress), config)
+            for optimizer in optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = group["base_lr"] * factor
+            batch = stage.batch(step_generator(config.seed + accelerator.process_index, progress.step))
+            batch = {name: value.to(accelerator.device) for name, value in batch.items()}
+            loss, metrics = model(batch)
+            accelerator.backward(loss)
+            norm = accelerator.clip_grad_norm_(stage.parameters(), config.clip_norm)
+            for optimizer in prepared:
+                optimizer.step()
+                optimizer.zero_grad()
+            average.update(stage.weights(), progress.step)
+            now = time.monotonic()
+            progress.step += 1
+            progress.minutes += (now - last) / 60
+            last = now
+            bar.update()
+            if progress.step % 10 == 0 or progress.step == budget.steps:
+                metrics = {"loss": loss.item(), "norm": float(norm), "rate": factor} | {
+                    name: float(value) for name, value in metrics.items()
+                }
+                bar.set_postfix({name: f"{value:.4g}" for name, value in metrics.items()})
+                accelerator.log(metrics, step=progress.step)
+            if now - last_saved > config.checkpoint_minutes * 60:
+                save()
+                last_saved = time.monotonic()
+    save()
+    bar.close()
+    accelerator.end_training()
+    return progress
+
+
+class _Interruption:
+    """Turns SIGINT and SIGTERM into a request to stop after the step in hand."""
+
+    def __enter__(self) -> _Interruption:
+        self.asked = False
+        self.previous = {}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self.previous[number] = signal.signal(number, self._ask)
+            except ValueError:  # not the main thread: the caller's own handlers stay in charge
+                pass
+        return self
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,46 @@
+"""Stage 2: the bidirectional model learns to follow actions and captions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from world_model.flow import add_noise, training_levels
+from world_model.training.objective import NetworkStage, drop_captions, velocity_loss
+from world_model.transformer.rotary import grid_positions
+
+CLEAN_START = 0.7  # share of clips whose first latent is given, as in image-to-video
+SHARED_LEVEL = 0.5  # share of clips with one noise level for all latents; the others draw one for each
+
+
+class NavigationStage(NetworkStage):
+    """Flow matching on whole clips with full attention inside the clip."""
+
+    name = "navigation"
+
+    def batch(self, generator: torch.Generator) -> dict[str, Tensor]:
+        batch = self.store.windows(self.config.batch, self.config.frames, generator)
+        drop_captions(batch, generator)
+        count, latents = batch["latents"].shape[:2]
+        levels = training_levels((count, latents), self.world.config.flow.shift, generator)
+        shared = torch.rand(count, generator=generator) < SHARED_LEVEL
+        levels[shared] = levels[shared, -1:]
+        levels[torch.rand(count, generator=generator) < CLEAN_START, 0] = 0.0
+        noise = torch.randn(batch["latents"].shape, generator=generator)
+        return batch | {"levels": levels, "noise": noise}
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        network, config = self.world.transformer, self.world.config
+        latents, levels = batch["latents"], batch["levels"]
+        count = latents.shape[1]
+        rows, columns = config.token_grid
+        group = torch.arange(count, device=latents.device).repeat_interleave(rows * columns)
+        positions = grid_positions(torch.arange(count, device=latents.device).float(), config.token_grid)
+        caption, active = self.encode_captions(batch["codes"], batch["active"])
+        given = network.condition(group, levels, batch["actions"], caption, active)
+        noisy = add_noise(latents, batch["noise"], levels)
+        hidden, _ = network(network.embed_latents(noisy), given, positions)
+        predicted = network.velocity(hidden, given.time, config.token_grid)
+        weight = levels.gt(0).float()[..., None, None, None]  # a latent that was given has nothing to predict
+        loss = velocity_loss(predicted * weight, latents * weight, batch["noise"] * weight) / weight.mean()
+        return loss, {}

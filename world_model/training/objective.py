@@ -1,0 +1,57 @@
+"""What the network stages share: the trained part of a world, caption encoding, the velocity loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from world_model.config import TrainingConfig
+from world_model.training.latents import LatentStore
+from world_model.world import World
+
+CAPTION_DROP = 0.1  # share of windows that see no captions, so that guidance is possible
+
+
+class NetworkStage(nn.Module):
+    """A stage that trains everything of a world but the codec."""
+
+    name: str
+
+    def __init__(self, world: World, store: LatentStore, config: TrainingConfig) -> None:
+        super().__init__()
+        self.world = world
+        self.store = store
+        self.config = config
+        world.codec.requires_grad_(False)
+
+    def hidden_matrices(self) -> Iterable[nn.Parameter]:
+        for name, parameter in self.world.transformer.blocks.named_parameters():
+            if parameter.ndim == 2 and "modulation" not in name:
+                yield parameter
+
+    def weights(self) -> dict[str, Tensor]:
+        """All tensors of the world but the codec's."""
+        state = self.world.state_dict(keep_vars=True)
+        return {name: value for name, value in state.items() if not name.startswith("codec.")}
+
+    def encode_captions(self, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes ``[B, U, bytes]`` to tokens ``[B, U * n, width]``, and their mask ``[B, T, U * n]``.
+
+        Every distinct text of the batch is encoded once.
+        """
+        distinct, where = torch.unique(codes.flatten(0, 1), dim=0, return_inverse=True)
+        tokens = self.world.text(distinct)[where].unflatten(0, codes.shape[:2])
+        return tokens.flatten(1, 2), active.repeat_interleave(tokens.shape[2], dim=2)
+
+
+def drop_captions(batch: dict[str, Tensor], generator: torch.Generator) -> None:
+    """Blank all caption texts of some windows, in place."""
+    dropped = torch.rand(len(batch["codes"]), generator=generator) < CAPTION_DROP
+    batch["codes"][dropped] = 0
+
+
+def velocity_loss(predicted: Tensor, clean: Tensor, noise: Tensor) -> Tensor:
+    """Mean squared error of a velocity ``[B, T, C, h, w]`` against ``noise - clean`` (Eq. 5), in float32."""
+    return (predicted.float() - (noise - clean)).square().mean()

@@ -1,0 +1,139 @@
+"""The key-value cache of a rollout: ``[sink | compressed | adjacent]`` for a batch of slots that live separate lives.
+
+Keys are stored unrotated and rotated once per chunk by their *age*, the distance to the chunk being generated. Ages
+are held at ``max_age``, so positions never leave what was trained, however long the rollout. Compressed entries have
+a budget; past it the history is thinned so that its spacing grows with age.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from world_model.config import WorldConfig
+from world_model.transformer.block import KeyValue
+from world_model.transformer.rotary import grid_positions, rotary_table, rotate
+
+EMPTY = -1  # the time of an entry that holds nothing
+
+
+@dataclass
+class HistoryCache:
+    """Keys and values of all blocks for ``B`` slots; dimension 1 of ``key`` and ``value``, 0 of the times.
+
+    Entries are in order of time, empty ones first; the newest is the last.
+    """
+
+    config: WorldConfig
+    key: Tensor  # [blocks, B, heads, L, head], unrotated
+    value: Tensor  # [blocks, B, heads, L, head]
+    sink_time: Tensor  # int64 [B, sinks]
+    slot_time: Tensor  # int64 [B, budget], the last latent that a compressed slot covers
+    adjacent_time: Tensor  # int64 [B, window]
+
+    @classmethod
+    def empty(cls, config: WorldConfig, batch: int, like: Tensor) -> HistoryCache:
+        """A cache that holds nothing, with the dtype and device of ``like``."""
+        sizes, memory = config.transformer, config.memory
+        rows, columns = config.token_grid
+        full = rows * columns
+        small = config.memory_grid[0] * config.memory_grid[1]
+        length = (memory.sink_latents + memory.adjacent_latents) * full + memory.budget_slots * small
+        shape = (sizes.depth, batch, sizes.heads, length, sizes.width // sizes.heads)
+        counts = (memory.sink_latents, memory.budget_slots, memory.adjacent_latents)
+        times = (torch.full((batch, count), EMPTY, device=like.device) for count in counts)
+        return cls(config, like.new_zeros(shape), like.new_zeros(shape), *times)
+
+    def clone(self) -> HistoryCache:
+        """An independent copy."""
+        return replace(self, **{name: getattr(self, name).clone() for name in self._tensors()})
+
+    def put_row(self, row: int, other: HistoryCache) -> None:
+        """Take slot 0 of ``other`` as slot ``row``."""
+        self.key[:, row], self.value[:, row] = other.key[:, 0], other.value[:, 0]
+        for name in ("sink_time", "slot_time", "adjacent_time"):
+            getattr(self, name)[row] = getattr(other, name)[0]
+
+    def context(self, now: Tensor) -> tuple[list[KeyValue], Tensor, Tensor]:
+        """What a chunk whose first latent is ``now [B]`` may see.
+
+        Returns a rotated `KeyValue` per block; which of its ``L`` tokens are visible, bool ``[B, L]``; and which of
+        those a compressed slot may see (sink and slots), bool ``[B, L]``.
+        """
+        limit = self.config.memory.max_age
+        tables, visible, for_slots = [], [], []
+        for time, grid in self._segments():
+            age = now[:, None] - time
+            kept = time.ge(0) & (age.le(limit) if time is self.slot_time else True)
+            positions = grid_positions(-age.clamp(0, limit).float(), grid)
+            tables.append(rotary_table(positions, self.key.shape[-1]))
+            per_token = kept.repeat_interleave(grid[0] * grid[1], dim=1)
+            visible.append(per_token)
+            for_slots.append(torch.zeros_like(per_token) if time is self.adjacent_time else per_token)
+        table = torch.cat(tables, dim=-2)[:, :, None]  # one table per slot, shared by blocks and heads
+        rotated = rotate(self.key, table)
+        pairs = [KeyValue(key, value) for key, value in zip(rotated, self.value, strict=True)]
+        return pairs, torch.cat(visible, dim=1), torch.cat(for_slots, dim=1)
+
+    def set_sink(self, new: list[KeyValue]) -> None:
+        """Store the first latent; it stays as long as the world does."""
+        tokens = new[0].key.shape[2]
+        for block, (key, value) in enumerate(new):
+            self.key[block, :, :, :tokens] = key
+            self.value[block, :, :, :tokens] = value
+        self.sink_time[:] = 0
+
+    def push_adjacent(self, new: list[KeyValue], times: Tensor) -> None:
+        """Append clean latents at ``times [B, n]``; the oldest leave the window."""
+        window = self.config.memory.adjacent_latents
+        size = self.key.shape[3] - self._adjacent_start()
+        start = self._adjacent_start()
+        for store, part in ((self.key, 0), (self.value, 1)):
+            tokens = torch.stack([pair[part] for pair in new])
+            store[:, :, :, start:] = torch.cat([store[:, :, :, start:], tokens.to(store.dtype)], dim=3)[:, :, :, -size:]
+        self.adjacent_time = torch.cat([self.adjacent_time, times], dim=1)[:, -window:]
+
+    def push_slot(self, new: list[KeyValue], time: Tensor, due: Tensor) -> None:
+        """Append one compressed slot that ends at ``time [B]``, where ``due [B]``; thin the history if it is full."""
+        budget = self.config.memory.budget_slots
+        small = self.config.memory_grid[0] * self.config.memory_grid[1]
+        start, end = self._sink_tokens(), self._adjacent_start()
+        times = torch.cat([self.slot_time, time[:, None]], dim=1)
+        dropped = torch.where(due, redundant_entry(times), budget)
+        order = torch.arange(budget, device=time.device)
+        order = order + order.ge(dropped[:, None])
+        self.slot_time = times.gather(1, order)
+        index = (order[:, :, None] * small + torch.arange(small, device=time.device)).flatten(1)
+        for store, part in ((self.key, 0), (self.value, 1)):
+            tokens = torch.stack([pair[part] for pair in new]).to(store.dtype)
+            both = torch.cat([store[:, :, :, start:end], tokens], dim=3)
+            expanded = index[None, :, None, :, None].expand(*both.shape[:3], -1, both.shape[-1])
+            store[:, :, :, start:end] = both.gather(3, expanded)
+
+    def _segments(self) -> list[tuple[Tensor, tuple[int, int]]]:
+        grid = self.config.token_grid
+        return [(self.sink_time, grid), (self.slot_time, self.config.memory_grid), (self.adjacent_time, grid)]
+
+    def _sink_tokens(self) -> int:
+        return self.config.memory.sink_latents * self.config.token_grid[0] * self.config.token_grid[1]
+
+    def _adjacent_start(self) -> int:
+        small = self.config.memory_grid[0] * self.config.memory_grid[1]
+        return self._sink_tokens() + self.config.memory.budget_slots * small
+
+    def _tensors(self) -> list[str]:
+        return [item.name for item in fields(self) if item.name != "config"]
+
+
+def redundant_entry(times: Tensor) -> Tensor:
+    """Which of the ascending ``times [B, K]`` to forget: an empty one, else the one whose loss widens the relative
+    gap between its neighbours least. The oldest and the newest are never chosen, so spacing ends up about
+    proportional to age.
+    """
+    newest = times[:, -1:]
+    gap = (times[:, 2:] - times[:, :-2]).float()
+    age = (newest - times[:, 1:-1]).float()
+    choice = (gap / (age + 1)).argmin(dim=1) + 1
+    return torch.where(times[:, 0].lt(0), torch.zeros_like(choice), choice)

@@ -61,8 +61,8 @@ class ChunkGenerator:
         return Past(
             cache=HistoryCache.empty(self.config, batch, like),
             count=torch.zeros(batch, dtype=torch.int64, device=like.device),
-            latents=like.new_zeros(batch, memory.temporal_stride, *self.config.latent_shape),
-            frames=like.new_zeros(batch, pictures, 3, video.height, video.width),
+            latents=like.new_zeros(batch, memory.temporal_stride, *self.config.latent_shape, dtype=torch.float32),
+            frames=like.new_zeros(batch, pictures, 3, video.height, video.width, dtype=torch.float32),
             decoder=decoder,
             caption=like.new_zeros(batch, fields, self.config.text.width),
         )
@@ -71,9 +71,9 @@ class ChunkGenerator:
         """Euler steps down ``grid_levels`` from noise ``x [B, n, C, h, w]`` to clean latents, given the past."""
         network = self.world.transformer
         batch, count = x.shape[:2]
-        context, visible, _ = past.cache.context(past.count)
         grid = self.config.token_grid
         tokens = count * grid[0] * grid[1]
+        context, visible, _ = past.cache.context(past.count, tokens)
         own = visible.new_ones(batch, tokens)
         mask = torch.cat([visible, own], dim=1)[:, None, None]
         group, positions = self._own_places(count, past.count.device)
@@ -121,8 +121,8 @@ class ChunkGenerator:
         network = self.world.transformer
         batch, count = latents.shape[:2]
         slots, device = ends.shape[1], ends.device
-        context, visible, for_slots = past.cache.context(past.count)
         tokens = torch.cat([compressed, network.embed_latents(latents)], dim=1)
+        context, visible, for_slots = past.cache.context(past.count, tokens.shape[1])
         small_tokens = compressed.shape[1]
         own_tokens = tokens.shape[1] - small_tokens
 
@@ -151,7 +151,8 @@ class ChunkGenerator:
         batch = recent.shape[0]
         if not wanted or recent.shape[1] < slots * memory.temporal_stride + 1:
             size = slots * self.config.memory_grid[0] * self.config.memory_grid[1]
-            return recent.new_zeros(batch, size, self.config.transformer.width)
+            like = self.world.transformer.head.weight
+            return like.new_zeros(batch, size, self.config.transformer.width)
         per_slot = memory.temporal_stride * self.frames_per_latent
         groups = pictures[:, -slots * per_slot :].unflatten(1, (slots, per_slot)).flatten(0, 1)
         coarse = coarse_view(groups, self.config, self.world.codec).unflatten(0, (batch, slots))

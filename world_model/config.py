@@ -61,8 +61,8 @@ class MemoryConfig:
     adjacent_latents: int = 4
     temporal_stride: int = 2  # l in the paper: latents merged into one compressed slot
     spatial_stride: int = 2  # s in the paper, of the token grid; 4x4 tokens leave no room for the paper's 4
-    budget_slots: int = 16  # compressed slots kept; older ones are thinned
-    max_age: int = 64  # latents; rotary ages beyond it are held there, so that positions stay inside what was trained
+    budget_slots: int = 11  # compressed slots kept; older ones are thinned
+    max_age: int = 23  # latents; rotary ages beyond it are held there, so that positions stay inside what was trained
     fine_widths: tuple[int, int] = (64, 128)
     fine_heads: int = 4
 
@@ -81,7 +81,8 @@ class TrainingConfig:
     """How one stage of the curriculum is optimised."""
 
     batch: int = 8  # clips per step
-    frames: int = 12  # latent frames per clip
+    frames: int = 12  # latent frames per clip that are learned
+    history: int = 0  # latent frames before them that are only memory, in half of the steps
     learning_rate: float = 8e-4  # AdamW, for all that is not a hidden matrix
     matrix_learning_rate: float = 3e-3  # Muon, for the hidden matrices
     weight_decay: float = 0.01
@@ -99,7 +100,7 @@ class CurriculumConfig:
 
     codec: TrainingConfig = field(default_factory=lambda: TrainingConfig(batch=10, frames=3, learning_rate=2e-3))
     navigation: TrainingConfig = field(default_factory=TrainingConfig)
-    autoregressive: TrainingConfig = field(default_factory=TrainingConfig)
+    autoregressive: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=12))
 
 
 @dataclass(frozen=True)

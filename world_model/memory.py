@@ -40,7 +40,7 @@ class FineBranch(nn.Module):
     def forward(self, windows: Tensor) -> Tensor:
         """Latents ``[B, S, l + 1, C, h, w]`` of ``S`` slots to tokens ``[B, S, P, D]``."""
         batch, slots = windows.shape[:2]
-        x = self.temporal(windows.flatten(2, 3).flatten(0, 1))
+        x = self.temporal(windows.flatten(2, 3).flatten(0, 1).to(self.out.weight.dtype))
         for layer in self.spatial:
             x = layer(functional.silu(x))
         x = x.flatten(2).transpose(1, 2)  # [B * S, P, channels]

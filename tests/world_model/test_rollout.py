@@ -76,7 +76,8 @@ def test_cached_rollout_equals_the_masked_forward(name, request):
     levels = torch.ones(clean.shape[:2])
     predicted = stage.predict(
         {
-            "latents": clean, "noise": noise, "levels": levels, "coarse": coarse, "actions": rows, "codes": codes,
+            "latents": clean, "sink": clean[:, 0], "sink_actions": rows[:, 0], "first_target": torch.tensor(0),
+            "noise": noise, "levels": levels, "coarse": coarse, "actions": rows, "codes": codes,
             "active": torch.ones(*clean.shape[:2], 3, dtype=torch.bool), "history_level": torch.zeros(2),
             "history_noise": zeros, "coarse_noise": torch.zeros_like(coarse),
         }

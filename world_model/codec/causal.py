@@ -121,7 +121,7 @@ class CausalCodec(nn.Module):
     def decode_raw(self, raw: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """As `decode`, from latents that were not normalised (what codec training works on)."""
         past_eighth, past_quarter = (None, None) if state is None else state
-        x = _per_frame(self.from_latent, raw)
+        x = _per_frame(self.from_latent, raw.to(self.spread.weight.dtype))
         x, past_eighth = self.decoder_eighth_memory(x, past_eighth)
         x = _per_frame(self.decoder_eighth, x)
         x = _per_frame(self.spread, x)
@@ -129,7 +129,7 @@ class CausalCodec(nn.Module):
         x = _per_frame(self.up_quarter, x)
         x, past_quarter = self.decoder_quarter_memory(x, past_quarter)
         x = _per_frame(self.up_half, _per_frame(self.decoder_quarter, x))
-        frames = _per_frame(self.decoder_half, x)
+        frames = _per_frame(self.decoder_half, x).float()
         if state is None:  # the first group is one frame, see `_with_first_group`
             frames = frames[:, self.temporal_factor - 1 :]
         return frames, [past_eighth, past_quarter]
@@ -146,12 +146,12 @@ class CausalCodec(nn.Module):
                 f"{frames.shape[1]} frames are no whole number of groups of {self.temporal_factor}; "
                 f"give 1 + a multiple of {self.temporal_factor} at the start of a video, a multiple after it"
             )
-        x = _per_frame(self.encoder_half, frames)
+        x = _per_frame(self.encoder_half, frames.to(self.gather.weight.dtype))
         x = _per_frame(self.encoder_eighth, _per_frame(self.encoder_quarter, x))
         x = x.unflatten(1, (-1, self.temporal_factor)).flatten(2, 3)
         x = _per_frame(self.encoder_deep, _per_frame(self.gather, x))
         mean, log_variance = _per_frame(self.to_moments, x).chunk(2, dim=2)
-        return mean, log_variance.clamp(-20, 4)
+        return mean.float(), log_variance.float().clamp(-20, 4)
 
     def _with_first_group(self, frames: Tensor) -> Tensor:
         """The first frame, repeated until it fills a group."""

@@ -12,7 +12,10 @@ from torch import Tensor
 
 from world_model.flow import add_noise, training_levels
 from world_model.training.objective import NetworkStage, drop_captions, velocity_loss
-from world_model.transformer.masks import teacher_forcing
+from world_model.transformer.masks import Layout, chunk_of, first_of, teacher_forcing
+
+FROM_HISTORY = 0.5  # share of steps whose targets lie deep in a clip; the others begin at its first picture
+OLD_SINK = 0.5  # share of deep windows whose sink is any earlier picture, as it is late in a rollout
 
 
 class AutoregressiveStage(NetworkStage):
@@ -21,52 +24,70 @@ class AutoregressiveStage(NetworkStage):
     name = "autoregressive"
 
     def batch(self, generator: torch.Generator) -> dict[str, Tensor]:
-        batch = self.store.windows(self.config.batch, self.config.frames, generator)
+        deep = bool(torch.rand((), generator=generator) < FROM_HISTORY)
+        history = self.config.history if deep else 0
+        batch = self.store.windows(self.config.batch, history + self.config.frames, generator)
         drop_captions(batch, generator)
-        count, latents = batch["latents"].shape[:2]
-        chunks = -(-(latents - 1) // self.world.config.chunk_latents)
-        levels = training_levels((count, 1 + chunks), self.world.config.flow.shift, generator)
-        per_latent = levels[:, 1:].repeat_interleave(self.world.config.chunk_latents, dim=1)
-        history = torch.rand(count, generator=generator) * self.world.config.flow.history_noise
+        count = len(batch["latents"])
+        own_sink = torch.rand(count, generator=generator) >= (OLD_SINK if history else 0.0)
+        batch["sink"][own_sink] = batch["latents"][own_sink, 0]
+        batch["sink_actions"][own_sink] = batch["actions"][own_sink, 0]
+        first_target = first_of(chunk_of(history, self.world.config.chunk_latents), self.world.config.chunk_latents)
         return batch | {
-            "levels": torch.cat([levels[:, :1], per_latent[:, : latents - 1]], dim=1),
+            "first_target": torch.tensor(first_target),
+            "levels": self._levels(batch["latents"].shape[:2], generator),
             "noise": torch.randn(batch["latents"].shape, generator=generator),
-            "history_level": history,
+            "history_level": torch.rand(count, generator=generator) * self.world.config.flow.history_noise,
             "history_noise": torch.randn(batch["latents"].shape, generator=generator),
             "coarse_noise": torch.randn(batch["coarse"].shape, generator=generator),
         }
 
+    def _levels(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+        """One noise level for each chunk, given to all its latents: ``[B, T]``."""
+        count, latents = shape
+        n = self.world.config.chunk_latents
+        chunks = torch.tensor([chunk_of(latent, n) for latent in range(latents)])
+        levels = training_levels((count, int(chunks[-1]) + 1), self.world.config.flow.shift, generator)
+        return levels[:, chunks]
+
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        predicted = self.predict(batch)
-        return velocity_loss(predicted, batch["latents"], batch["noise"]), {}
+        first = int(batch["first_target"])
+        return velocity_loss(self.predict(batch), batch["latents"][:, first:], batch["noise"][:, first:]), {}
 
     def predict(self, batch: dict[str, Tensor]) -> Tensor:
-        """Velocities ``[B, T, C, h, w]`` of all latents from their noisy versions and the memory before them."""
+        """Velocities ``[B, targets, C, h, w]`` from noisy latents and the memory before them."""
         network, config = self.world.transformer, self.world.config
-        latents, levels = batch["latents"], batch["levels"]
-        count, device = latents.shape[1], latents.device
-        layout = teacher_forcing(config, count, 0)
-        stride = config.memory.temporal_stride
+        latents, device = batch["latents"], batch["latents"].device
+        first = int(batch["first_target"])
+        layout = teacher_forcing(config, latents.shape[1], first)
+        levels = batch["levels"][:, first:]
+        targets = add_noise(latents[:, first:], batch["noise"][:, first:], levels)
+        tokens = torch.cat([*self._memory(batch, layout), network.embed_latents(targets)], dim=1)
 
-        level = batch["history_level"][:, None]
-        past = add_noise(latents, batch["history_noise"], level)
-        coarse = add_noise(batch["coarse"], batch["coarse_noise"], level)
-        slot_ends = stride * torch.arange(1, layout.slots + 1)
-        parts = [network.embed_latents(past[:, :1])]
-        if layout.slots:
-            parts.append(self.world.compressor(past[:, : 1 + stride * layout.slots], coarse[:, slot_ends], network))
-        parts.append(network.embed_latents(past[:, list(layout.adjacent)]))
-        parts.append(network.embed_latents(add_noise(latents, batch["noise"], levels)))
-
-        targets = len(layout.targets)
-        history = level.expand(-1, len(layout.latent) - targets)
+        context_levels = batch["history_level"][:, None].expand(-1, len(layout.latent) - len(layout.targets))
+        actions = batch["actions"][:, layout.latent]
+        actions[:, 0] = batch["sink_actions"]
         caption, active = self.encode_captions(batch["codes"], batch["active"])
         given = network.condition(
             layout.group.to(device),
-            torch.cat([history, levels], dim=1),
-            batch["actions"][:, layout.latent],
+            torch.cat([context_levels, levels], dim=1),
+            actions,
             caption,
             active[:, layout.latent],
         )
-        hidden, _ = network(torch.cat(parts, dim=1), given, layout.positions.to(device), layout.mask.to(device))
-        return network.velocity(hidden[:, layout.target_tokens], given.time[:, -targets:], config.token_grid)
+        hidden, _ = network(tokens, given, layout.positions.to(device), layout.mask.to(device))
+        time = given.time[:, -len(layout.targets) :]
+        return network.velocity(hidden[:, layout.target_tokens], time, config.token_grid)
+
+    def _memory(self, batch: dict[str, Tensor], layout: Layout) -> list[Tensor]:
+        """Tokens of the slightly noisy past: sink, compressed slots, clean latents."""
+        network, stride = self.world.transformer, self.world.config.memory.temporal_stride
+        level = batch["history_level"][:, None]
+        noise = batch["history_noise"]
+        past = add_noise(batch["latents"], noise, level)
+        coarse = add_noise(batch["coarse"], batch["coarse_noise"], level)
+        parts = [network.embed_latents(add_noise(batch["sink"][:, None], noise[:, :1], level))]
+        if layout.slots:
+            ends = stride * torch.arange(1, layout.slots + 1)
+            parts.append(self.world.compressor(past[:, : 1 + stride * layout.slots], coarse[:, ends], network))
+        return [*parts, network.embed_latents(past[:, list(layout.adjacent)])]

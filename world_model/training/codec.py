@@ -12,9 +12,9 @@ from world_model.codec import CausalCodec, to_unit
 from world_model.config import TrainingConfig
 from world_model.data.store import ClipStore
 
-KL_WEIGHT = 2e-4  # light: latents stay bounded and a little smooth, reconstruction keeps the say
+KL_WEIGHT = 5e-5  # light: latents stay bounded and a little smooth, reconstruction keeps the say
 GRADIENT_WEIGHT = 0.25  # edges; a plain L1 blurs them
-SQUARE_WEIGHT = 2.0  # what PSNR measures
+SQUARE_WEIGHT = 6.0  # what PSNR measures
 STATISTICS_MOMENTUM = 0.01
 
 
@@ -53,14 +53,13 @@ class CodecStage(nn.Module):
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         frames = to_unit(batch["frames"])
         mean, log_variance = self.codec.moments(frames)
-        mean, log_variance = mean.float(), log_variance.float()
         if self.training:
             self.codec.observe(mean, STATISTICS_MOMENTUM)
         decoded, _ = self.codec.decode_raw(mean + (0.5 * log_variance).exp() * batch["noise"])
-        error = decoded.float() - frames
+        error = decoded - frames
         kl = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
         square = error.square().mean()
-        edges = _gradients(decoded.float(), frames)
+        edges = _gradients(decoded, frames)
         loss = error.abs().mean() + SQUARE_WEIGHT * square + GRADIENT_WEIGHT * edges + KL_WEIGHT * kl
         per_frame = error.detach().square().mean(dim=(2, 3, 4)) / 4
         psnr = -10 * per_frame.clamp_min(1e-10).log10().mean()

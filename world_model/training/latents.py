@@ -62,8 +62,9 @@ class LatentStore:
         """Draw ``count`` windows of ``latents`` consecutive latents from clips that are long enough.
 
         Gives ``latents [B, T, C, h, w]``, ``coarse [B, T, C, h/s, w/s]``, ``actions [B, T, 6]`` (row 0 idle, since
-        what led to it lies outside), ``codes [B, U, bytes]`` (the distinct caption texts of a window) and ``active``
-        bool ``[B, T, U]`` (which of them are in force).
+        what led to it lies outside), ``codes [B, U, bytes]`` (the distinct caption texts of a window), ``active`` bool
+        ``[B, T, U]`` (which of them are in force), ``sink [B, C, h, w]`` (a latent of the same clip, drawn from those
+        up to the window's first) and ``sink_actions [B, 6]`` (its row, idle).
         """
         long_enough = [clip for clip in self.clips if len(clip.latents) >= latents]
         if not long_enough:
@@ -78,9 +79,12 @@ class LatentStore:
         idle = torch.zeros(ACTION_DIM)
         idle[PERSPECTIVE] = 1
         actions[:, 0] *= idle
+        sinks = [(clip, int(torch.randint(s + 1, (), generator=generator))) for clip, s in chosen]
         codes, active = self._captions([clip.texts[s : s + latents] for clip, s in chosen])
         return {
             "latents": torch.stack([clip.latents[s : s + latents] for clip, s in chosen]).float(),
+            "sink": torch.stack([clip.latents[s] for clip, s in sinks]).float(),
+            "sink_actions": torch.stack([clip.actions[s] * idle for clip, s in sinks]),
             "coarse": torch.stack([clip.coarse[s : s + latents] for clip, s in chosen]).float(),
             "actions": actions,
             "codes": codes,
@@ -112,7 +116,8 @@ class LatentStore:
         device = codec.latent_mean.device
         for index in tqdm(range(len(store)), desc="encoding clips", unit="clip"):
             frames = to_unit(torch.from_numpy(store[index].frames.copy())).to(device)
-            latents, coarse = encode_clip(frames, codec, self.config)
+            with torch.autocast(device.type, torch.bfloat16):  # twice as fast; stored as float16 anyway
+                latents, coarse = encode_clip(frames, codec, self.config)
             tensors[f"latents.{index}"] = latents.half().cpu()
             tensors[f"coarse.{index}"] = coarse.half().cpu()
         if file is not None:

@@ -24,7 +24,8 @@ class ActionEmbedding(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, rows: Tensor) -> Tensor:
-        embedded = self.camera(rows[..., [PITCH, YAW]] * self.camera_scale)
+        degrees = rows[..., [PITCH, YAW]] * self.camera_scale
+        embedded = self.camera(degrees.to(self.camera[0].weight.dtype))
         columns = ((LONGITUDINAL, 1, 2), (LATERAL, 1, 2), (PERSPECTIVE, 0, 1), (JUMP, 0, 1))
         for table, (column, offset, largest) in zip(self.discrete, columns, strict=True):
             embedded = embedded + table((rows[..., column].round().long() + offset).clamp(0, largest))

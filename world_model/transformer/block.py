@@ -68,12 +68,16 @@ class SelfAttention(Attention):
     def forward(
         self, x: Tensor, table: Tensor, mask: Tensor | None, context: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
-        """Attend from ``x [B, N, D]`` to a rotated ``context`` and itself; also gives the new unrotated keys."""
+        """Attend from ``x [B, N, D]`` to a rotated ``context`` and itself; also gives the new unrotated keys.
+
+        The context ends with room for ``N`` tokens, which is overwritten: nothing is copied but the new tokens.
+        """
         query, new = self.project(x, x)
         key, value = rotate(new.key, table), new.value
         if context is not None:
-            key = torch.cat([context.key.to(key.dtype), key], dim=2)
-            value = torch.cat([context.value.to(value.dtype), value], dim=2)
+            context.key[:, :, -x.shape[1] :] = key
+            context.value[:, :, -x.shape[1] :] = value
+            key, value = context
         return self.attend(rotate(query, table), key, value, mask), new
 
 

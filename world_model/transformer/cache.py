@@ -56,10 +56,10 @@ class HistoryCache:
         for name in ("sink_time", "slot_time", "adjacent_time"):
             getattr(self, name)[row] = getattr(other, name)[0]
 
-    def context(self, now: Tensor) -> tuple[list[KeyValue], Tensor, Tensor]:
+    def context(self, now: Tensor, room: int) -> tuple[list[KeyValue], Tensor, Tensor]:
         """What a chunk whose first latent is ``now [B]`` may see.
 
-        Returns a rotated `KeyValue` per block; which of its ``L`` tokens are visible, bool ``[B, L]``; and which of
+        Returns a rotated `KeyValue` per block, ending with ``room`` unused entries for the chunk's own tokens; which of its ``L`` tokens are visible, bool ``[B, L]``; and which of
         those a compressed slot may see (sink and slots), bool ``[B, L]``.
         """
         limit = self.config.memory.max_age
@@ -73,8 +73,11 @@ class HistoryCache:
             visible.append(per_token)
             for_slots.append(torch.zeros_like(per_token) if time is self.adjacent_time else per_token)
         table = torch.cat(tables, dim=-2)[:, :, None]  # one table per slot, shared by blocks and heads
-        rotated = rotate(self.key, table)
-        pairs = [KeyValue(key, value) for key, value in zip(rotated, self.value, strict=True)]
+        length = self.key.shape[3]
+        keys, values = self.key.new_empty(2, *self.key.shape[:3], length + room, self.key.shape[-1])
+        keys[:, :, :, :length] = rotate(self.key, table)
+        values[:, :, :, :length] = self.value
+        pairs = [KeyValue(key, value) for key, value in zip(keys, values, strict=True)]
         return pairs, torch.cat(visible, dim=1), torch.cat(for_slots, dim=1)
 
     def set_sink(self, new: list[KeyValue]) -> None:

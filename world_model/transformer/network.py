@@ -49,7 +49,7 @@ class VelocityTransformer(nn.Module):
         p = self.patch
         patches = latents.unflatten(-1, (-1, p)).unflatten(-3, (-1, p))  # [B, T, C, rows, p, columns, p]
         patches = patches.permute(0, 1, 3, 5, 4, 6, 2).flatten(-3)  # channel fastest, as in the published layout
-        return self.patch_embedding(patches).flatten(1, 3)
+        return self.patch_embedding(patches.to(self.patch_embedding.weight.dtype)).flatten(1, 3)
 
     def condition(
         self, group: Tensor, levels: Tensor, actions: Tensor, caption: Tensor, active: Tensor
@@ -81,8 +81,8 @@ class VelocityTransformer(nn.Module):
     ) -> tuple[Tensor, list[KeyValue]]:
         """Run all blocks over ``tokens [B, N, D]`` at ``positions [N, 3]`` or ``[B, N, 3]``.
 
-        ``context`` holds one rotated `KeyValue` per block that the tokens see besides each other; ``mask`` is bool
-        and broadcasts to ``[B, heads, N, context + N]``. Also returns each block's new unrotated keys and values.
+        ``context`` holds one rotated `KeyValue` per block that the tokens see besides each other, with room for them
+        at its end; ``mask`` is bool and broadcasts to ``[B, heads, N, context + N]``. Also returns each block's new unrotated keys and values.
         """
         table = rotary_table(positions, self.head_width)
         if positions.ndim == 3:
@@ -94,17 +94,17 @@ class VelocityTransformer(nn.Module):
         return tokens, kept
 
     def velocity(self, tokens: Tensor, time: Tensor, grid: tuple[int, int]) -> Tensor:
-        """Tokens ``[B, T * P, D]`` of target latents, their noise embedding ``[B, T, D]``, to ``[B, T, C, h, w]``."""
+        """Tokens ``[B, T * P, D]`` of target latents, their noise embedding ``[B, T, D]``, to float32 ``[B, T, C, h, w]``."""
         rows, columns = grid
         shift, scale = (time[:, :, None, None] + self.head_modulation).unbind(3)
         tokens = tokens.unflatten(1, (time.shape[1], rows * columns))
         tokens = functional.layer_norm(tokens, tokens.shape[-1:], eps=EPS) * (1 + scale) + shift
         patches = self.head(tokens).unflatten(-1, (self.patch, self.patch, self.channels))
         patches = patches.unflatten(2, (rows, columns))  # [B, T, rows, columns, p, p, C]
-        return patches.permute(0, 1, 6, 2, 4, 3, 5).flatten(-2).flatten(-3, -2)
+        return patches.permute(0, 1, 6, 2, 4, 3, 5).flatten(-2).flatten(-3, -2).float()
 
     def _frequencies(self, levels: Tensor) -> Tensor:
         half = self.frequency_width // 2
         rates = torch.exp(-math.log(10_000.0) * torch.arange(half, device=levels.device, dtype=torch.float32) / half)
         angles = 1000 * levels.float()[..., None] * rates
-        return torch.cat([angles.cos(), angles.sin()], dim=-1)
+        return torch.cat([angles.cos(), angles.sin()], dim=-1).to(self.head.weight.dtype)

@@ -99,6 +99,9 @@ class CurriculumConfig:
     """The stages, in the order in which they are trained."""
 
     codec: TrainingConfig = field(default_factory=lambda: TrainingConfig(batch=10, frames=3, learning_rate=2e-3))
+    decoder: TrainingConfig = field(
+        default_factory=lambda: TrainingConfig(batch=10, frames=3, learning_rate=1e-3, decay_fraction=0.7)
+    )
     navigation: TrainingConfig = field(default_factory=TrainingConfig)
     autoregressive: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=12))
 

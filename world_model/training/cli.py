@@ -11,15 +11,16 @@ from world_model.checkpoint import load_world, save_world
 from world_model.config import PRESETS, to_json
 from world_model.data.store import ClipStore
 from world_model.training.autoregressive import AutoregressiveStage
-from world_model.training.codec import CodecStage
+from world_model.training.codec import CodecStage, DecoderStage
 from world_model.training.export import export
 from world_model.training.latents import LatentStore
 from world_model.training.loop import Budget, train
 from world_model.training.navigation import NavigationStage
 from world_model.world import World
 
+CODEC_STAGES = {"codec": CodecStage, "decoder": DecoderStage}
 NETWORK_STAGES = {"navigation": NavigationStage, "autoregressive": AutoregressiveStage}
-STAGES = ("codec", *NETWORK_STAGES)
+STAGES = (*CODEC_STAGES, *NETWORK_STAGES)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +45,8 @@ def main(args: argparse.Namespace) -> None:
     world = _starting_world(args)
     store = ClipStore(args.data)
     settings = getattr(world.config.curriculum, args.stage)
-    if args.stage == "codec":
-        stage = CodecStage(world.codec, store, settings)
+    if args.stage in CODEC_STAGES:
+        stage = CODEC_STAGES[args.stage](world.codec, store, settings)
     else:
         latents = LatentStore(store, world.codec, world.config, cache=args.out / "cache")
         stage = NETWORK_STAGES[args.stage](world, latents, settings)

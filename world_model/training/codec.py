@@ -1,4 +1,7 @@
-"""Stage 1: the codec learns to reconstruct recorded frames."""
+"""Stage 1: the codec learns to reconstruct recorded frames.
+
+`DecoderStage` goes on with the decoder alone, at any later time: the latents that other stages learned from stay.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ KL_WEIGHT = 5e-5  # light: latents stay bounded and a little smooth, reconstruct
 GRADIENT_WEIGHT = 0.25  # edges; a plain L1 blurs them
 SQUARE_WEIGHT = 6.0  # what PSNR measures
 STATISTICS_MOMENTUM = 0.01
+ENCODER = ("encoder_", "gather", "to_moments")  # parameters that the decoder stage leaves alone
 
 
 class CodecStage(nn.Module):
@@ -56,14 +60,40 @@ class CodecStage(nn.Module):
         if self.training:
             self.codec.observe(mean, STATISTICS_MOMENTUM)
         decoded, _ = self.codec.decode_raw(mean + (0.5 * log_variance).exp() * batch["noise"])
-        error = decoded - frames
         kl = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
-        square = error.square().mean()
-        edges = _gradients(decoded, frames)
-        loss = error.abs().mean() + SQUARE_WEIGHT * square + GRADIENT_WEIGHT * edges + KL_WEIGHT * kl
-        per_frame = error.detach().square().mean(dim=(2, 3, 4)) / 4
-        psnr = -10 * per_frame.clamp_min(1e-10).log10().mean()
-        return loss, {"psnr": psnr, "kl": kl.detach()}
+        loss = reconstruction_loss(decoded, frames) + KL_WEIGHT * kl
+        return loss, {"psnr": psnr(decoded.detach(), frames), "kl": kl.detach()}
+
+
+class DecoderStage(CodecStage):
+    """Reconstruction from latents that stay as they are: without their sampling noise, the encoder frozen."""
+
+    name = "decoder"
+
+    def __init__(self, codec: CausalCodec, store: ClipStore, config: TrainingConfig) -> None:
+        super().__init__(codec, store, config)
+        for name, parameter in codec.named_parameters():
+            parameter.requires_grad_(not name.startswith(ENCODER))
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        frames = to_unit(batch["frames"])
+        with torch.no_grad():
+            mean, _ = self.codec.moments(frames)
+        decoded, _ = self.codec.decode_raw(mean)
+        return reconstruction_loss(decoded, frames), {"psnr": psnr(decoded.detach(), frames)}
+
+
+def reconstruction_loss(decoded: Tensor, frames: Tensor) -> Tensor:
+    """L1, squared error and edges of two videos ``[B, F, 3, H, W]`` in [-1, 1]."""
+    error = decoded - frames
+    edges = _gradients(decoded, frames)
+    return error.abs().mean() + SQUARE_WEIGHT * error.square().mean() + GRADIENT_WEIGHT * edges
+
+
+def psnr(decoded: Tensor, frames: Tensor) -> Tensor:
+    """Mean over frames of the peak signal-to-noise ratio in dB; the peak of [-1, 1] is 2."""
+    per_frame = (decoded - frames).square().mean(dim=(2, 3, 4)) / 4
+    return -10 * per_frame.clamp_min(1e-10).log10().mean()
 
 
 def _gradients(a: Tensor, b: Tensor) -> Tensor:

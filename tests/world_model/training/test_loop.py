@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from world_model.config import TINY, to_json
 from world_model.training import checkpointing
 from world_model.training.autoregressive import AutoregressiveStage
-from world_model.training.codec import CodecStage
+from world_model.training.codec import ENCODER, CodecStage, DecoderStage
 from world_model.training.latents import LatentStore
 from world_model.training.loop import Budget, step_generator, train
 from world_model.training.navigation import NavigationStage
@@ -85,14 +85,23 @@ def test_the_schedule_warms_up_and_decays():
 def test_the_codec_learns_and_its_latents_become_normal(stripes, tmp_path):
     stage = stage_of(CodecStage, stripes)
     stage.eval()
-    before = float(stage(stage.batch(step_generator(1, 0)))[0])
+    before = float(stage(stage.batch(step_generator(1, 0)))[0].detach())
     stage.train()
     train(stage, tmp_path, replace(SETTINGS, learning_rate=3e-3), Budget(steps=150), to_json(TINY), "cpu")
     stage.eval()
-    assert float(stage(stage.batch(step_generator(1, 0)))[0]) < 0.8 * before
+    assert float(stage(stage.batch(step_generator(1, 0)))[0].detach()) < 0.8 * before
     frames = stage.batch(step_generator(2, 0))["frames"].movedim(-1, 2).float() / 127.5 - 1
     latents = stage.codec.encode(frames)
     assert abs(float(latents.mean())) < 1.0 and 0.2 < float(latents.std()) < 3.0
+
+
+def test_the_decoder_stage_leaves_the_latents_alone(stripes, tmp_path):
+    world = World.random(TINY)
+    before = {name: value.clone() for name, value in world.codec.state_dict().items()}
+    stage = DecoderStage(world.codec, stripes, replace(SETTINGS, frames=2))
+    train(stage.train(), tmp_path, SETTINGS, Budget(steps=3), to_json(TINY), "cpu")
+    changed = {name for name, value in world.codec.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed and not any(name.startswith((*ENCODER, "latent_")) for name in changed)
 
 
 def test_a_window_shifted_by_one_action_row_raises_the_loss(stripes, tmp_path):

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, help="run folder; run again with the same to continue")
     parser.add_argument("--start", help="world or run that the stage starts from (default: random weights)")
     parser.add_argument("--preset", default="doom", choices=sorted(PRESETS), help="sizes, when there is no --start")
+    parser.add_argument("--clips", type=int, help="use only the first so many clips of the recordings")
     parser.add_argument("--minutes", type=float, help="stop after so many minutes of training, all sessions together")
     parser.add_argument("--steps", type=int, help="stop after so many steps")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights")
@@ -48,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
     if args.stage in CODEC_STAGES:
         stage = CODEC_STAGES[args.stage](world.codec, store, settings)
     else:
-        latents = LatentStore(store, world.codec, world.config, cache=args.out / "cache")
+        latents = LatentStore(store, world.codec, world.config, cache=args.out / "cache", clips=args.clips)
         stage = NETWORK_STAGES[args.stage](world, latents, settings)
     train(stage.train(), args.out, settings, budget, to_json(world.config), args.device)
     export(args.out, args.out / "world")

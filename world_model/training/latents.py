@@ -37,13 +37,21 @@ class EncodedClip:
 class LatentStore:
     """The encoded clips of a `ClipStore`, and every distinct caption text once."""
 
-    def __init__(self, store: ClipStore, codec: CausalCodec, config: WorldConfig, cache: Path | None = None) -> None:
-        """Encode all of ``store``; with ``cache``, a folder, the latents are kept there for the next time."""
+    def __init__(
+        self,
+        store: ClipStore,
+        codec: CausalCodec,
+        config: WorldConfig,
+        cache: Path | None = None,
+        clips: int | None = None,
+    ) -> None:
+        """Encode ``store`` or its first ``clips``; with a folder ``cache`` the latents are kept for the next time."""
         self.config = config
+        self.count = len(store) if clips is None else min(clips, len(store))
         self._index: dict[str, int] = {}
         tensors = self._encoded(store, codec, cache)
         self.clips = []
-        for index in range(len(store)):
+        for index in range(self.count):
             clip = store[index]
             latents = tensors[f"latents.{index}"]
             texts = torch.empty(len(latents), FIELDS, dtype=torch.int64)
@@ -109,17 +117,17 @@ class LatentStore:
         file = None
         if cache is not None:
             cache.mkdir(parents=True, exist_ok=True)
-            file = cache / f"latents-{_fingerprint(codec, store)}.safetensors"
+            file = cache / f"latents-{_fingerprint(codec, store)}-{self.count}.safetensors"
             if file.exists():
                 return load_file(file)
         tensors = {}
         device = codec.latent_mean.device
-        for index in tqdm(range(len(store)), desc="encoding clips", unit="clip"):
+        for index in tqdm(range(self.count), desc="encoding clips", unit="clip"):
             frames = to_unit(torch.from_numpy(store[index].frames.copy())).to(device)
             with torch.autocast(device.type, torch.bfloat16):  # twice as fast; stored as float16 anyway
                 latents, coarse = encode_clip(frames, codec, self.config)
-            tensors[f"latents.{index}"] = latents.half().cpu()
-            tensors[f"coarse.{index}"] = coarse.half().cpu()
+            tensors[f"latents.{index}"] = latents.half().cpu().contiguous()
+            tensors[f"coarse.{index}"] = coarse.half().cpu().contiguous()
         if file is not None:
             save_file(tensors, file.with_suffix(".tmp"))
             os.replace(file.with_suffix(".tmp"), file)

@@ -1,0 +1,225 @@
+"""How long does the generated world look like the true game?
+
+Both begin with the same frames of levels that no training saw, and get the same controls (action rows, captions).
+After 1, 2, 4, ... frames the generated picture is compared with the true one, beside
+
+  floor     the last true frame, repeated;
+  ceiling   the true frames, encoded and decoded: what the codec alone costs;
+  shuffled  the generated world under camera, movement and jump of another recording: it must be worse, or the
+            world does not listen.
+
+Intervals are 95 % bootstrap intervals over levels. PSNR of identical pictures counts as 60 dB.
+
+examples:
+  python -m benchmarks.fidelity --quick
+  python -m benchmarks.fidelity --starts 64 --horizon 64 --json results/fidelity.json --plot results/fidelity.png
+  python -m benchmarks.fidelity --data data/test --world runs/doom/world
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from benchmarks import report
+from world_model.checkpoint import load_world
+from world_model.codec import to_uint8, to_unit
+from world_model.controls import PERSPECTIVE
+from world_model.data.clips import Clip
+from world_model.data.store import ClipStore
+from world_model.rollout import WorldStream
+from world_model.world import World
+
+QUICK_STARTS, QUICK_HORIZON = 16, 32
+SPLIT = "test"
+MEASURES = {"PSNR (dB)": (report.psnr, 2), "SSIM": (report.ssim, 3)}
+GENERATED, SHUFFLED, FLOOR, CEILING = "generated", "shuffled actions", "repeat last frame (floor)", "codec (ceiling)"
+DIFFERENCES = {f"{GENERATED} - {FLOOR}": (GENERATED, FLOOR), f"{GENERATED} - {SHUFFLED}": (GENERATED, SHUFFLED)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One start: a clip of ``context + horizon`` true frames, and other actions for it."""
+
+    clip: Clip
+    shuffled: np.ndarray  # float32 [context + horizon, 6]: the same perspective, all else from another case
+    level: str
+
+
+def load_clips(folder: Path | None, starts: int, frames: int, size: int, seed: int) -> ClipStore:
+    """The given store, or one of held-out levels that is recorded into ``data/`` now, unless it is there already.
+
+    Raises:
+        ValueError: when there is nothing to record with.
+    """
+    if folder is not None:
+        return ClipStore(folder)
+    if importlib.util.find_spec("vizdoom") is None:
+        raise ValueError(
+            "recording the true game needs ViZDoom, which is not installed; "
+            'install it with pip install "worldplay2-gym[doom]", or give a recorded store with --data'
+        )
+    from world_model.data.doom.recipe import CLIPS_PER_LEVEL
+    from world_model.data.doom.record import record
+
+    out = Path("data") / f"{SPLIT}-{size}px-{frames}frames-seed{seed}"
+    clips = starts * CLIPS_PER_LEVEL  # so that every start has a level of its own
+    print(f"recording {clips} clips of {frames} frames in {starts} held-out levels into {out}")
+    return record(out, clips=clips, frames=frames, size=size, seed=seed, split=SPLIT, workers=report.cores())
+
+
+def choose_cases(store: ClipStore, starts: int, frames: int) -> list[Case]:
+    """``starts`` of the clips that are long enough, evenly spread, each with the actions of one half the list away.
+
+    Raises:
+        ValueError: when there are too few.
+    """
+    long_enough = [index for index in range(len(store)) if store.length(index) >= frames]
+    if len(long_enough) < max(2, starts):
+        raise ValueError(
+            f"{store.path} has {len(long_enough)} clips of at least {frames} frames and {max(2, starts)} are needed; "
+            "record more or longer clips, or lower --starts, --horizon or --context"
+        )
+    clips = [store.window(long_enough[k * len(long_enough) // starts], 0, frames) for k in range(starts)]
+    cases = []
+    for index, clip in enumerate(clips):
+        other = clips[(index + len(clips) // 2) % len(clips)].actions.copy()
+        other[:, PERSPECTIVE] = clip.actions[:, PERSPECTIVE]
+        cases.append(Case(clip, other, str(clip.meta.get("level_seed", index))))
+    return cases
+
+
+def generate(stream: WorldStream, cases: Sequence[Case], rows: np.ndarray, context: int, seeds: list[int]) -> Tensor:
+    """Frames ``[B, horizon, H, W, 3]`` under ``rows [B, context + horizon, 6]`` and the true captions, after
+    ``context`` true frames with their true actions."""
+    n = stream.latents_per_chunk
+    slots = list(range(len(cases)))
+    captions = [case.clip.caption_at(context - 1) for case in cases]
+    starts = [torch.tensor(case.clip.frames[:context]) for case in cases]  # copied: a store's frames are read-only
+    stream.reset(slots, starts, captions, seeds, [torch.tensor(case.clip.actions[:context]) for case in cases])
+    chunks = []
+    for first in range(context, rows.shape[1], n):
+        for slot, case in enumerate(cases):
+            caption = case.clip.caption_at(first)
+            if caption != captions[slot]:
+                stream.set_caption([slot], **caption.as_dict())
+                captions[slot] = caption
+        chunks.append(stream.step(rows[:, first : first + n]).cpu())
+    return torch.cat(chunks, dim=1)
+
+
+@torch.inference_mode()
+def reconstruct(world: World, frames: Tensor, context: int) -> Tensor:
+    """True frames ``[B, context + horizon, H, W, 3]`` through the codec and back, without the context."""
+    return torch.stack(
+        [to_uint8(world.codec.decode(world.codec.encode(to_unit(clip)[None]))[0])[0, context:] for clip in frames]
+    )
+
+
+def compare(world: World, cases: Sequence[Case], settings: argparse.Namespace) -> dict[str, dict[str, np.ndarray]]:
+    """Per measure and contestant, values ``[starts, horizon]``."""
+    context, horizon = settings.context, settings.horizon
+    values: dict[str, dict[str, list[Tensor]]] = {measure: {} for measure in MEASURES}
+    bar = tqdm(total=len(cases) * horizon * 2, unit="frame", desc="generating")
+    for first in range(0, len(cases), settings.batch):
+        batch = cases[first : first + settings.batch]
+        stream = world.stream(len(batch), sampling_steps=settings.steps)
+        seeds = [settings.seed * 1_000_003 + first + slot for slot in range(len(batch))]
+        true = torch.from_numpy(np.stack([case.clip.frames for case in batch]))
+        rivals = {}
+        for name, rows in ((GENERATED, [c.clip.actions for c in batch]), (SHUFFLED, [c.shuffled for c in batch])):
+            rivals[name] = generate(stream, batch, np.stack(rows), context, seeds)
+            bar.update(len(batch) * horizon)
+        rivals[FLOOR] = true[:, context - 1 : context].expand(-1, horizon, -1, -1, -1)
+        rivals[CEILING] = reconstruct(world, true, context)
+        for measure, (function, _) in MEASURES.items():
+            for name, frames in rivals.items():
+                values[measure].setdefault(name, []).append(function(frames, true[:, context:]))
+    bar.close()
+    return {measure: {name: torch.cat(v).numpy() for name, v in by.items()} for measure, by in values.items()}
+
+
+def summarise(
+    values: dict[str, np.ndarray], horizons: Sequence[int], levels: Sequence[str], seed: int
+) -> dict[str, list[report.Interval]]:
+    """Intervals at each horizon for every contestant and every paired difference."""
+    paired = {name: values[one] - values[two] for name, (one, two) in DIFFERENCES.items()}
+    return {
+        name: [report.bootstrap(table[:, horizon - 1], seed, levels) for horizon in horizons]
+        for name, table in (values | paired).items()
+    }
+
+
+def check(settings: argparse.Namespace, world: World) -> None:
+    """Refuse numbers that cannot work.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for name in ("starts", "horizon", "context", "batch"):
+        if getattr(settings, name) < 1:
+            raise ValueError(f"--{name} is {getattr(settings, name)}; give at least 1")
+    n, per_latent = world.config.chunk_latents, world.config.codec.temporal_factor
+    if per_latent != 1:
+        raise ValueError(f"this world makes {per_latent} frames per latent; recordings have one action row per frame")
+    if settings.horizon % n or (settings.context - 1) % n:
+        raise ValueError(
+            f"--horizon {settings.horizon} and --context {settings.context} do not fit chunks of {n} latents; "
+            f"give a multiple of {n}, and 1 + a multiple of {n}"
+        )
+
+
+def main(settings: argparse.Namespace) -> None:
+    """Run the benchmark and print its tables."""
+    began = time.monotonic()
+    world = load_world(settings.world)
+    if settings.quick:
+        settings.starts, settings.horizon = min(settings.starts, QUICK_STARTS), min(settings.horizon, QUICK_HORIZON)
+    check(settings, world)
+    frames = settings.context + settings.horizon
+    store = load_clips(settings.data, settings.starts, frames, world.config.video.height, settings.seed)
+    cases = choose_cases(store, settings.starts, frames)
+    levels = [case.level for case in cases]
+    values = compare(world, cases, settings)
+    horizons = [h for h in (2**k for k in range(32)) if h <= settings.horizon]
+
+    print(f"\n{len(cases)} starts in {len(set(levels))} held-out levels, {settings.context} true frames before each,")
+    print(f"world {world.name!r}, seed {settings.seed}; mean and 95 % interval after so many generated frames\n")
+    results, curves = {}, {}
+    for measure, (_, decimals) in MEASURES.items():
+        intervals = summarise(values[measure], horizons, levels, settings.seed)
+        rows = [[name, *(interval.text(decimals) for interval in line)] for name, line in intervals.items()]
+        print(report.markdown_table([measure, *map(str, horizons)], rows), end="\n\n")
+        results[measure] = {name: dict(zip(map(str, horizons), line, strict=True)) for name, line in intervals.items()}
+        curves[measure] = [report.Curve(name, horizons, intervals[name]) for name in values[measure]]
+    print(f"{time.monotonic() - began:.0f} s in all")
+    if settings.json:
+        report.write_json(settings.json, settings, results)
+    if settings.plot:
+        report.plot(settings.plot, curves, "generated frames")
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = report.command_line(__doc__)
+    parser.add_argument("--starts", type=int, default=64, help="recordings to start from (default: %(default)s)")
+    parser.add_argument("--horizon", type=int, default=64, help="frames to generate (default: %(default)s)")
+    parser.add_argument("--context", type=int, default=8, help="true frames before them (default: %(default)s)")
+    parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
+    parser.add_argument("--batch", type=int, default=16, help="rollouts side by side (default: %(default)s)")
+    parser.add_argument("--data", type=Path, help="a clip store of held-out levels (default: record one)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    settings = parse()
+    raise SystemExit(report.run(main, settings))

@@ -1,0 +1,223 @@
+"""What every benchmark shares: picture measures, bootstrap intervals, tables, plots and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+LEVEL = 0.95  # of all intervals
+RESAMPLES = 2000
+PEAK = 255.0  # of uint8 pictures
+HIGHEST_PSNR = 60.0  # dB; identical pictures have no finite PSNR and count as this
+SSIM_WINDOW, SSIM_SIGMA = 11, 1.5  # pixels: the Gaussian window of Wang et al. 2004
+SSIM_K1, SSIM_K2 = 0.01, 0.03
+
+
+def psnr(first: Tensor, second: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in dB of uint8 pictures ``[..., H, W, 3]``, picture by picture, at most 60."""
+    error = (first.float() - second.float()).square().mean(dim=(-3, -2, -1))
+    return (10 * torch.log10(PEAK**2 / error.clamp_min(1e-12))).clamp_max(HIGHEST_PSNR)
+
+
+def ssim(first: Tensor, second: Tensor) -> Tensor:
+    """Structural similarity of uint8 pictures ``[..., H, W, 3]``, the mean over positions and channels, in [-1, 1].
+
+    Wang et al., "Image Quality Assessment: From Error Visibility to Structural Similarity", 2004, Eq. 13: Gaussian
+    window of 11 pixels with sigma 1.5, only where it lies inside the picture.
+    """
+    shape = first.shape[:-3]
+    one, two = (pictures.float().movedim(-1, -3).reshape(-1, 1, *pictures.shape[-3:-1]) for pictures in (first, second))
+    offsets = torch.arange(SSIM_WINDOW, dtype=torch.float32, device=one.device) - SSIM_WINDOW // 2
+    weights = torch.exp(-offsets.square() / (2 * SSIM_SIGMA**2))
+    weights = weights / weights.sum()
+
+    def smooth(x: Tensor) -> Tensor:
+        return functional.conv2d(functional.conv2d(x, weights[None, None, :, None]), weights[None, None, None])
+
+    mean_one, mean_two = smooth(one), smooth(two)
+    variance_one, variance_two = smooth(one * one) - mean_one**2, smooth(two * two) - mean_two**2
+    covariance = smooth(one * two) - mean_one * mean_two
+    c1, c2 = (SSIM_K1 * PEAK) ** 2, (SSIM_K2 * PEAK) ** 2
+    similarity = (2 * mean_one * mean_two + c1) * (2 * covariance + c2)
+    similarity = similarity / ((mean_one**2 + mean_two**2 + c1) * (variance_one + variance_two + c2))
+    return similarity.mean(dim=(1, 2, 3)).reshape(*shape, 3).mean(-1)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, its 95 % interval and how many values it rests on."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    def text(self, decimals: int) -> str:
+        """``mean [low, high]`` with so many decimals."""
+        return f"{self.mean:.{decimals}f} [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
+
+
+def bootstrap(
+    values: Sequence[float] | np.ndarray,
+    seed: int = 0,
+    groups: Sequence[object] | None = None,
+    statistic: Callable[..., np.ndarray] = np.mean,
+) -> Interval:
+    """A statistic of ``values [n]`` with its percentile bootstrap interval.
+
+    With ``groups``, one label per value, whole groups are drawn again: values that share a level or an episode are
+    not independent, and an interval that takes them for independent is too narrow.
+
+    Raises:
+        ValueError: for no values, or another number of groups than values.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    labels = np.arange(len(values)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if not len(values) or len(labels) != len(values):
+        raise ValueError(
+            f"there are {len(values)} values and {len(labels)} groups; give at least one, and as many of each"
+        )
+    members = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(len(members), size=(RESAMPLES, len(members)))
+    estimates = [statistic(values[np.concatenate([members[k] for k in row])]) for row in drawn]
+    low, high = np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(statistic(values)), float(low), float(high), len(values))
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns line up in plain text too."""
+    cells = [list(map(str, row)) for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([line(cells[0]), rule, *map(line, cells[1:])])
+
+
+def machine() -> dict[str, object]:
+    """What the numbers were measured on: processor, cores, threads and versions."""
+    return {
+        "processor": _processor(),
+        "cores": cores(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in ("torch", "numpy", "gymnasium", "worldplay2-gym")},
+    }
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def write_json(path: Path, settings: argparse.Namespace, results: dict[str, object]) -> None:
+    """Write results with the command that made them, its settings and the machine."""
+    content = {
+        "command": " ".join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "settings": {name: value for name, value in vars(settings).items() if name not in ("json", "plot")},
+        "machine": machine(),
+        "results": results,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, default=_plain) + "\n")
+    print(f"wrote {path}")
+
+
+def _plain(value: object) -> object:
+    return asdict(value) if isinstance(value, Interval) else str(value)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a plot: intervals over positions."""
+
+    name: str
+    positions: Sequence[float]
+    intervals: Sequence[Interval]
+
+
+def plot(path: Path, panels: dict[str, Sequence[Curve]], across: str, logarithmic: bool = True) -> None:
+    """Draw one panel per entry (its key labels the vertical axis), with 95 % bands, into an image file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(5.5 * len(panels), 4), squeeze=False)
+    for axis, (label, curves) in zip(axes[0], panels.items(), strict=True):
+        for curve in curves:
+            lows, highs = ([getattr(i, end) for i in curve.intervals] for end in ("low", "high"))
+            (line,) = axis.plot(curve.positions, [i.mean for i in curve.intervals], marker="o", label=curve.name)
+            axis.fill_between(curve.positions, lows, highs, color=line.get_color(), alpha=0.15, linewidth=0)
+        if logarithmic:
+            positions = sorted({position for curve in curves for position in curve.positions})
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(positions, [f"{position:g}" for position in positions])
+        axis.set(xlabel=across, ylabel=label)
+        axis.grid(alpha=0.3)
+    axes[0][0].legend()
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    print(f"wrote {path}")
+
+
+def command_line(description: str) -> argparse.ArgumentParser:
+    """A parser with what all benchmarks take."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--world", default="doom", help="a bundled world or a folder with one (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a smaller run, under three minutes on two cores")
+    parser.add_argument("--seed", type=int, default=0, help="of recordings, rollouts and intervals")
+    parser.add_argument("--threads", type=int, help="of torch (default: as torch finds them)")
+    parser.add_argument("--json", type=Path, help="write settings, machine and results to this file")
+    parser.add_argument("--plot", type=Path, help="draw the results into this image file")
+    return parser
+
+
+def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
+    """Run a benchmark; what a user can mend ends in one sentence and exit code 2."""
+    if arguments.threads is not None:
+        if arguments.threads < 1:
+            print(f"error: --threads is {arguments.threads}; give at least 1", file=sys.stderr)
+            return 2
+        torch.set_num_threads(arguments.threads)
+    try:
+        main(arguments)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0

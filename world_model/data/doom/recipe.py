@@ -1,0 +1,34 @@
+"""What decides a recording: split, seeds and sizes. Kept apart from the engine, so that it needs no ViZDoom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+LEVEL_SEEDS = {  # disjoint: no level is in two splits
+    "train": range(0, 10**9),
+    "validation": range(10**9, 2 * 10**9),
+    "test": range(2 * 10**9, 3 * 10**9),
+}
+SPLITS = (*LEVEL_SEEDS, "freedoom")  # freedoom: the maps of Freedoom Phase 2, out of domain
+CLIPS_PER_LEVEL = 4  # so many clips in a row visit one level, each from another place
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What, together with a clip's index, decides every byte of it."""
+
+    seed: int
+    split: str
+    frames: int  # per clip
+    size: int  # pixels
+
+    def generator(self, index: int, purpose: int) -> np.random.Generator:
+        """A random generator that belongs to one index and purpose alone."""
+        return np.random.default_rng([self.seed, SPLITS.index(self.split), index, purpose])
+
+    def level_seed(self, clip: int) -> int:
+        """The seed of the level that a clip visits."""
+        seeds = LEVEL_SEEDS[self.split]
+        return seeds[int(self.generator(clip // CLIPS_PER_LEVEL, purpose=0).integers(len(seeds)))]

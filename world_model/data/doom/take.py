@@ -1,0 +1,149 @@
+"""One recorded clip: what it shows is planned from (seed, split, clip index) alone, then played."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+
+from world_model.controls import FIRST_PERSON, PERSPECTIVE, THIRD_PERSON, StructuredCaption
+from world_model.data.clips import Clip
+from world_model.data.doom.events import BUILDERS, CATEGORIES, KINDS, Event
+from world_model.data.doom.game import DoomGame, Step
+from world_model.data.doom.policies import DepthWalker, Explorer, Policy, TaskWalker, ThereAndBack
+from world_model.data.doom.recipe import Recipe
+from world_model.data.doom.starts import choose_look, choose_start
+from world_model.data.doom.tasks import TASKS
+
+SHARES = {Explorer: 0.55, ThereAndBack: 0.20, TaskWalker: 0.15, DepthWalker: 0.10}
+SWITCHING = 0.35 / (1 - SHARES[ThereAndBack])  # a way back must show what the way out showed
+WITH_EVENT = 0.5 / 0.93 / (1 - SHARES[ThereAndBack])  # 93 of 100 attempts can be seen; ways back have no events
+FIRST_PERSON_SHARE = 0.5
+
+FIRST_EVENT_FRAME, FRAMES_AFTER_EVENT = 6, 14
+TWIN_FRAMES = 12  # how long an event has to show itself
+PIXEL_CHANGE = 12  # grey levels in any channel that count as changed
+VISIBLE_SHARE = 0.008  # of the pixels (6 x 6 of 64 x 64) in the frame that differs most; without event it is 0
+
+SOURCE = "ViZDoom, generated level {seed}"
+LICENCE = "own levels and art; characters, weapons and some objects from Freedoom (BSD-3-Clause)"
+
+
+class Take:
+    """Records one clip in a running game."""
+
+    def __init__(self, game: DoomGame, level: int, recipe: Recipe, index: int):
+        self.game, self.level, self.recipe, self.index = game, level, recipe, index
+        self.rng = rng = recipe.generator(index, purpose=1)
+        self.start = choose_start(game.levels[level], rng)
+        self.look = choose_look(rng)
+        self.policy = self._choose_policy()
+        self.views = self._choose_views()
+        self.event_frame = self._choose_event_frame()
+        self.event: Event | None = None
+        self.rows: list[np.ndarray] = []
+        self.steps: list[Step] = []
+
+    def _choose_policy(self) -> Policy:
+        kind = tuple(SHARES)[int(self.rng.choice(len(SHARES), p=list(SHARES.values())))]
+        if kind is ThereAndBack:
+            return ThereAndBack(self.rng, self.recipe.frames - 1)
+        if kind is TaskWalker:
+            return TaskWalker(self.rng, TASKS[int(self.rng.integers(len(TASKS)))])
+        return kind(self.rng)
+
+    def _choose_views(self) -> np.ndarray:
+        """The perspective of every frame, int ``[T]``."""
+        frames, rng = self.recipe.frames, self.rng
+        views = np.full(frames, FIRST_PERSON if rng.random() < FIRST_PERSON_SHARE else THIRD_PERSON)
+        if not isinstance(self.policy, ThereAndBack) and rng.random() < SWITCHING:
+            for switch in rng.integers(min(4, frames - 1), frames, size=int(rng.integers(1, 3))):
+                views[switch:] = 1 - views[switch:]
+        return views
+
+    def _choose_event_frame(self) -> int | None:
+        last = self.recipe.frames - FRAMES_AFTER_EVENT
+        wanted = self.rng.random() < WITH_EVENT and not isinstance(self.policy, ThereAndBack)
+        return int(self.rng.integers(FIRST_EVENT_FRAME, last)) if wanted and last > FIRST_EVENT_FRAME else None
+
+    def record(self) -> Clip:
+        """Play the clip and return it."""
+        self.steps = [self._reset()]
+        if self.event_frame is not None:
+            self._play(self.event_frame - 1)
+            self._play_event()
+        self._play(self.recipe.frames - len(self.steps))
+        return self._clip()
+
+    def _reset(self) -> Step:
+        return self.game.reset(self.level, self.start, self.look, int(self.views[0]))
+
+    def _play(self, frames: int) -> None:
+        for _ in range(frames):
+            row = self.policy(self.game).copy()
+            row[PERSPECTIVE] = self.views[len(self.steps)]
+            self.rows.append(row)
+            self.steps.append(self.game.step(row))
+
+    def _play_event(self) -> None:
+        """Play the next frames without the event, then again with it; keep it only if it can be seen."""
+        event, before = self._choose_event(), len(self.steps)
+        if event is None:
+            return
+        self._play(TWIN_FRAMES)
+        twin, past, ahead = self.steps[before:], self.rows[: before - 1], self.rows[before - 1 :]
+        self._reset()
+        self.game.replay(past)
+        self.game.begin(event)
+        shown = [self.game.step(row) for row in ahead]
+        if change(twin, shown) >= VISIBLE_SHARE:
+            self.event, self.steps[before:] = event, shown
+        else:
+            self._reset()
+            self.game.replay(self.rows)
+
+    def _choose_event(self) -> Event | None:
+        """An event that can happen here and now; categories are equally likely, and so are the kinds of one."""
+        for category in self.rng.permutation(CATEGORIES):
+            for kind in self.rng.permutation(KINDS[category]):
+                event = BUILDERS[kind](self.game, self.rng)
+                if event:
+                    return event
+        return None
+
+    def _clip(self) -> Clip:
+        steps = self.steps
+        level_seed = self.game.levels[self.level].seed
+        event = None
+        if self.event:
+            event = {"kind": self.event.kind, "category": self.event.category, "caption": self.event.caption}
+            event |= {"start": self.event_frame, "frames": self.event.frames}
+        return Clip(
+            frames=np.stack([step.frame for step in steps]),
+            actions=np.stack([step.action for step in steps]),
+            captions=caption_changes([step.caption for step in steps]),
+            pose=np.stack([step.pose for step in steps]),
+            rewards={task.name: np.array([s.rewards[task.name] for s in steps], np.float32) for task in TASKS},
+            terminated={task.name: np.array([s.terminated[task.name] for s in steps]) for task in TASKS},
+            source=SOURCE.format(seed=level_seed),
+            licence=LICENCE,
+            meta={
+                **asdict(self.recipe),
+                "clip": self.index,
+                "level_seed": level_seed,
+                "policy": type(self.policy).__name__,
+                "event": event,
+                "look": asdict(self.look),
+            },
+        )
+
+
+def change(twin: list[Step], shown: list[Step]) -> float:
+    """The share of pixels that differ, in the frame pair that differs most."""
+    frames, others = (np.stack([step.frame for step in steps]).astype(np.int16) for steps in (twin, shown))
+    return float((np.abs(frames - others).max(axis=-1) > PIXEL_CHANGE).mean(axis=(1, 2)).max())
+
+
+def caption_changes(captions: list[StructuredCaption]) -> tuple[tuple[int, StructuredCaption], ...]:
+    """One caption per frame -> (first frame, caption) wherever it changes."""
+    return tuple((t, c) for t, c in enumerate(captions) if t == 0 or c != captions[t - 1])

@@ -1,0 +1,3 @@
+from wp2env.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,166 @@
+"""``wp2``: finds the command that was asked for, imports the room that does it and nothing else, and runs it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+DISTRIBUTION = "worldplay2-gym"
+DESCRIPTION = "WorldPlay2-Gym: a world model of Doom that you can play, look at, train and train agents in."
+EXAMPLES = """\
+examples:
+  wp2 demo                                       a video of the bundled world under a control script
+  wp2 play                                       walk through it with the keyboard
+  wp2 info                                       what the bundled world is and what is installed
+  wp2 record doom --out data/train --clips 500   recordings of the true game, to train on
+  wp2 train doom --stage codec --data data/train --out runs/codec --minutes 60
+
+`wp2 COMMAND --help` shows the options of a command, with examples.
+"""
+ERROR = 2  # exit code of everything that the user can mend
+EXTRAS = {"vizdoom": "doom", "pygame": "play", "stable_baselines3": "agents", "diffusers": "large", "minari": "data"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: the words that name it, where it lives and what it needs. Its module is imported only when used."""
+
+    words: tuple[str, ...]
+    help: str
+    examples: str
+    module: str
+    options: str = "add_arguments"  # the module's function that declares the options
+    action: str = "main"  # and the one that takes them
+    needs: tuple[str, ...] = ()  # packages of the extras
+
+
+COMMANDS = (
+    Command(
+        ("demo",),
+        "write a video of a world under a control script",
+        """\
+  wp2 demo
+  wp2 demo --actions "w-16,w+left-8,s+space-4" --out walk.gif
+  wp2 demo --actions "w-48" --views "fps-24,tps-24" --events "None-16,grey fog rolls in-14,None-18"
+  wp2 demo --world runs/autoregressive/world --seed 7 --steps 8""",
+        "wp2env.cli.demo",
+    ),
+    Command(
+        ("play",),
+        "walk through a world with the keyboard",
+        """\
+  wp2 play
+  wp2 play --seed 3 --zoom 10""",
+        "wp2env.cli.play",
+        needs=("pygame",),
+    ),
+    Command(
+        ("info",),
+        "show what a world is and which versions are installed",
+        """\
+  wp2 info
+  wp2 info --world runs/autoregressive/world""",
+        "wp2env.cli.info",
+    ),
+    Command(
+        ("record", "doom"),
+        "record the true game",
+        """\
+  wp2 record doom --out data/train --clips 500 --workers 2
+  wp2 record doom --out data/test --clips 64 --frames 72 --split test
+  The same command again continues a recording that was interrupted.""",
+        "world_model.data.doom.record",
+        needs=("vizdoom",),
+    ),
+    Command(
+        ("train", "doom"),
+        "train a world on recordings of the game, stage by stage",
+        """\
+  wp2 train doom --stage codec --data data/train --out runs/codec --minutes 60
+  wp2 train doom --stage navigation --data data/train --out runs/navigation --start runs/codec --minutes 120
+  wp2 train doom --stage autoregressive --data data/train --out runs/final --start runs/navigation --minutes 120
+  wp2 demo --world runs/final/world
+  The same command again continues a run that was interrupted.""",
+        "world_model.training.cli",
+    ),
+    Command(
+        ("export",),
+        "write the newest checkpoint of a training run as a world",
+        "  wp2 export runs/final worlds/mine",
+        "world_model.training.cli",
+        "add_export_arguments",
+        "export_main",
+    ),
+)
+GROUPS = {"record": "record the true game", "train": "train a world"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``wp2`` and return its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    command = _chosen(arguments)
+    name = " ".join(("wp2", *command.words)) if command else "wp2"
+    debug = "--debug" in arguments[:1]
+    try:
+        settings = _parser(command).parse_args(arguments)
+        _check_packages(command.needs)
+        return getattr(importlib.import_module(command.module), command.action)(settings) or 0
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    except SystemExit as end:
+        if not isinstance(end.code, str):
+            raise
+        problem = end.code
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
+        if debug:
+            raise
+        problem = str(error) or type(error).__name__
+    print(f"{name}: error: {problem.removeprefix(name.removeprefix('wp2 ') + ': ')}", file=sys.stderr)
+    return ERROR
+
+
+def _chosen(arguments: Sequence[str]) -> Command | None:
+    """The command that the first words name."""
+    words = tuple(word for word in arguments if not word.startswith("-"))
+    return next((command for command in COMMANDS if words[: len(command.words)] == command.words), None)
+
+
+def _check_packages(names: Sequence[str]) -> None:
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            extra = f'pip install "{DISTRIBUTION}[{EXTRAS[name]}]"'
+            raise ImportError(f"this needs the package {name}, which is not installed; install it with {extra}")
+
+
+def _parser(chosen: Command | None) -> argparse.ArgumentParser:
+    """The whole tree of commands; only the chosen one has its options, since these live in its module."""
+    style = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser(prog="wp2", description=DESCRIPTION, epilog=EXAMPLES, **style)
+    parser.add_argument("--version", action="version", version=f"wp2 {_version()}")
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from; comes before the command")
+    places = {(): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
+    for command in COMMANDS:
+        group = command.words[:-1]
+        if group not in places:
+            branch = places[()].add_parser(group[0], help=GROUPS[group[0]], description=GROUPS[group[0]])
+            places[group] = branch.add_subparsers(title="worlds", metavar="WORLD", required=True)
+        epilog = f"examples:\n{command.examples}"
+        own = places[group].add_parser(
+            command.words[-1], help=command.help, description=command.help, epilog=epilog, **style
+        )
+        if command is chosen:
+            getattr(importlib.import_module(command.module), command.options)(own)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "(not installed)"

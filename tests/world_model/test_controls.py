@@ -174,7 +174,7 @@ def test_a_schedule_takes_free_text_and_splits_at_the_last_hyphen():
         ("a-4", "ends at latent 4, but the schedule must cover exactly 16"),
         ("a-12,b-8", "ends at latent 20, but"),
         ("a-16,b-4", "ends at latent 16, but"),
-        ("a-6,b-10", "ends at latent 6, inside a chunk; end it at a multiple of 4"),
+        ("a-6,b-10", "ends at latent 6, inside a chunk; end it at a multiple of the chunk's 4"),
         ("-16", "names nothing"),
     ],
 )

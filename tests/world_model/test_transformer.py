@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.functional import layer_norm
+from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from world_model.config import TINY
 from world_model.transformer.actions import ActionEmbedding, ActionResidual
+from world_model.transformer.attention import attention
 from world_model.transformer.cache import redundant_entry
 from world_model.transformer.rotary import axis_sizes, grid_positions, rotary_table, rotate
 from world_model.world import World
@@ -104,3 +105,17 @@ def test_thinning_keeps_ends_and_spaces_by_age():
     assert kept == sorted(set(kept)) and kept[0] == 2 and kept[-1] == 398
     gaps = [b - a for a, b in zip(kept, kept[1:], strict=False)]
     assert gaps[0] >= 3 * gaps[-2]
+
+
+@pytest.mark.parametrize("mask_shape", [None, (1, 1, 6, 9), (3, 1, 6, 9), (3, 1, 1, 9)])
+def test_the_training_form_of_attention_equals_the_fused_kernel(mask_shape):
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(3, 2, count, 8, generator=generator) for count in (6, 9, 9))
+    mask = None
+    if mask_shape is not None:
+        mask = torch.rand(mask_shape, generator=generator) < 0.5
+        mask[..., 0] = True  # a query that sees nothing has no attention
+    plain = attention(query, key, value, mask)
+    assert torch.allclose(plain, scaled_dot_product_attention(query, key, value, attn_mask=mask), atol=1e-6)
+    with torch.no_grad():
+        assert torch.allclose(plain, attention(query, key, value, mask), atol=1e-6)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from world_model.transformer.actions import ActionResidual
+from world_model.transformer.attention import attention
 from world_model.transformer.rotary import rotate
 
 EPS = 1e-6
@@ -56,9 +57,7 @@ class Attention(nn.Module):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Attention output ``[B, N, D]``; queries and keys were normalised and rotated in higher precision."""
-        attended = functional.scaled_dot_product_attention(
-            query.to(value.dtype), key.to(value.dtype), value, attn_mask=mask
-        )
+        attended = attention(query.to(value.dtype), key.to(value.dtype), value, mask)
         return self.o(attended.transpose(1, 2).flatten(2))
 
 
@@ -112,14 +111,16 @@ class Block(nn.Module):
         self, x: Tensor, given: Conditioning, table: Tensor, mask: Tensor | None, context: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
         """Tokens ``x [B, N, D]`` to tokens, and the keys and values that a cache may keep."""
-        modulation = torch.index_select(given.modulation + self.modulation, 1, given.group)
+        of_groups = (given.modulation + self.modulation).to(given.modulation.dtype)  # bf16 under autocast
+        modulation = torch.index_select(of_groups, 1, given.group)
         shift, scale, gate, ffn_shift, ffn_scale, ffn_gate = modulation.unbind(2)
-        attended, new = self.self_attention(self._normalise(x) * (1 + scale) + shift, table, mask, context)
-        x = x + attended * gate
+        attended, new = self.self_attention(self._modulated(x, shift, scale), table, mask, context)
+        x = torch.addcmul(x, attended, gate)
         x = x + self.cross_attention(self.cross_norm(x), given.caption, given.caption_mask)
         x = self.action(x, given.action, given.group)
-        x = x + self.ffn(self._normalise(x) * (1 + ffn_scale) + ffn_shift) * ffn_gate
+        x = torch.addcmul(x, self.ffn(self._modulated(x, ffn_shift, ffn_scale)), ffn_gate)
         return x, new
 
-    def _normalise(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, (self.width,), eps=EPS)
+    def _modulated(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+        """Normalised tokens, scaled and shifted in the precision of the modulation."""
+        return torch.addcmul(shift, functional.layer_norm(x, (self.width,), eps=EPS).to(shift.dtype), 1 + scale)

@@ -59,8 +59,9 @@ class HistoryCache:
     def context(self, now: Tensor, room: int) -> tuple[list[KeyValue], Tensor, Tensor]:
         """What a chunk whose first latent is ``now [B]`` may see.
 
-        Returns a rotated `KeyValue` per block, ending with ``room`` unused entries for the chunk's own tokens; which of its ``L`` tokens are visible, bool ``[B, L]``; and which of
-        those a compressed slot may see (sink and slots), bool ``[B, L]``.
+        Returns a rotated `KeyValue` per block, ending with ``room`` unused entries for the chunk's own tokens; which of
+        its ``L`` tokens are visible, bool ``[B, L]``; and which of those a compressed slot may see (sink and slots),
+        bool ``[B, L]``.
         """
         limit = self.config.memory.max_age
         tables, visible, for_slots = [], [], []

@@ -82,7 +82,8 @@ class VelocityTransformer(nn.Module):
         """Run all blocks over ``tokens [B, N, D]`` at ``positions [N, 3]`` or ``[B, N, 3]``.
 
         ``context`` holds one rotated `KeyValue` per block that the tokens see besides each other, with room for them
-        at its end; ``mask`` is bool and broadcasts to ``[B, heads, N, context + N]``. Also returns each block's new unrotated keys and values.
+        at its end; ``mask`` is bool and broadcasts to ``[B, heads, N, context + N]``. Also returns each block's new
+        unrotated keys and values.
         """
         table = rotary_table(positions, self.head_width)
         if positions.ndim == 3:
@@ -94,7 +95,8 @@ class VelocityTransformer(nn.Module):
         return tokens, kept
 
     def velocity(self, tokens: Tensor, time: Tensor, grid: tuple[int, int]) -> Tensor:
-        """Tokens ``[B, T * P, D]`` of target latents, their noise embedding ``[B, T, D]``, to float32 ``[B, T, C, h, w]``."""
+        """Velocities, float32 ``[B, T, C, h, w]``, from tokens ``[B, T * P, D]`` of target latents and their noise
+        embedding ``[B, T, D]``."""
         rows, columns = grid
         shift, scale = (time[:, :, None, None] + self.head_modulation).unbind(3)
         tokens = tokens.unflatten(1, (time.shape[1], rows * columns))

@@ -86,7 +86,6 @@ class DoomEngine:
         if not 8 <= size <= RESOLUTIONS[-1][0]:
             raise ValueError(f"size {size} is outside 8..{RESOLUTIONS[-1][0]} pixels; choose 64 or 128")
         self.size = size
-        self.rendering = True  # switched off for the part of a replay that nobody looks at
         self._chasing, self._map = False, first_map
         self._private = tempfile.TemporaryDirectory(prefix="doom-")  # settings leak between runs through this file
         game = self.game = vizdoom.DoomGame()
@@ -169,11 +168,23 @@ class DoomEngine:
         turn, applied = quantise(row, self.pose[ELEVATION])
         if not self._on_ground:
             applied[JUMP] = 0
+        self._play(applied, turn, look=True)
+        return applied
+
+    def repeat(self, applied: np.ndarray, elevation: float, look: bool) -> None:
+        """Play a row that `step` has returned once more, from the camera elevation (degrees) it was played at.
+
+        Without ``look`` the engine renders nothing and tells nothing: frame, pose and items stay what they were.
+        """
+        turn, _ = quantise(applied, elevation)
+        self._play(applied, turn, look)
+
+    def _play(self, applied: np.ndarray, turn: Turn, look: bool) -> None:
         self._show(int(applied[PERSPECTIVE]))
         self._tics(TICS - TURNING_TICS, self._buttons(applied), render=False)
-        self._tics(TURNING_TICS, self._buttons(applied, turn), render=self.rendering)
-        self._read()
-        return applied
+        self._tics(TURNING_TICS, self._buttons(applied, turn), render=look)
+        if look:
+            self._read()
 
     @property
     def ended(self) -> bool:
@@ -218,10 +229,9 @@ class DoomEngine:
         x, y, z, angle, pitch, items, on_ground = (self.game.get_game_variable(name) for name in VARIABLES)
         self.pose = np.array([x, y, z, angle, -degrees_between(pitch)], dtype=np.float32)
         self.items, self._on_ground = int(items), bool(on_ground)
-        if self.rendering:
-            state = self.game.get_state()
-            self.frame = self._square(state.screen_buffer)
-            self._depth = state.depth_buffer
+        state = self.game.get_state()
+        self.frame = self._square(state.screen_buffer)
+        self._depth = state.depth_buffer
 
     def _square(self, picture: np.ndarray) -> np.ndarray:
         height, width = picture.shape[:2]

@@ -45,6 +45,7 @@ class Event:
     frames: int
     commands: dict[int, tuple[str, ...]]
     settle: Callable[[DoomGame], None] = _nothing_lasts
+    takes_away: tuple[int, ...] = ()  # thing ids that are gone at once, though the scene caption tells them until then
 
 
 Builder = Callable[["DoomGame", np.random.Generator], "Event | None"]
@@ -251,7 +252,8 @@ def object_vanishes(game: DoomGame, rng: np.random.Generator) -> Event | None:
     def settle(game: DoomGame) -> None:
         game.scene.remove(placed.tid)
 
-    return Event("object_vanishes", OBJECTS_CHANGE, f"the {placed.kind.name} vanishes", 8, commands, settle)
+    caption = f"the {placed.kind.name} vanishes"
+    return Event("object_vanishes", OBJECTS_CHANGE, caption, 8, commands, settle, takes_away=(placed.tid,))
 
 
 # ---- complex interactions

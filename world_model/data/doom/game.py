@@ -13,7 +13,7 @@ from world_model.data.doom.actors import HEALTH_PACK
 from world_model.data.doom.engine import DoomEngine, Look, Start
 from world_model.data.doom.events import Event
 from world_model.data.doom.levels import Level, map_name, write_levels
-from world_model.data.doom.motion import HEADING, X, Y
+from world_model.data.doom.motion import ELEVATION, HEADING, X, Y
 from world_model.data.doom.navigation import ray_lengths
 from world_model.data.doom.scene import Scene
 from world_model.data.doom.tasks import TASKS, distance
@@ -31,6 +31,7 @@ class Step:
     rewards: dict[str, float]
     terminated: dict[str, bool]
     caption: StructuredCaption
+    packs_taken: int = 0
     ended: bool = False  # the game itself is over (Freedoom's own maps only); the frame is the last real one
 
 
@@ -67,7 +68,7 @@ class DoomGame:
         self._items = self.engine.items
         nothing = {task.name: 0.0 for task in TASKS}
         idle = np.array([0, 0, 0, 0, perspective, 0], dtype=np.float32)
-        return self._step(idle, nothing, dict.fromkeys(nothing, False))
+        return self._step(idle, nothing, dict.fromkeys(nothing, False), packs_taken=0)
 
     def begin(self, event: Event) -> None:
         """Let an event start with the next step."""
@@ -75,20 +76,11 @@ class DoomGame:
 
     def step(self, row: np.ndarray) -> Step:
         """Play one action row ``[6]`` (see `FrameAction`)."""
-        return self._step(*self._advance(row))
-
-    def replay(self, rows: list[np.ndarray]) -> None:
-        """Play rows again without looking: the same rows after the same reset lead to the same state."""
-        self.engine.rendering = False
-        for row in rows:
-            self._advance(row)
-        self.engine.rendering = True
-
-    def _advance(self, row: np.ndarray) -> tuple[np.ndarray, dict[str, float], dict[str, bool]]:
         if self.event:
             self._run_event(self.event)
         action = self.engine.step(row)
-        taken = self._note_pickups()
+        taken, self._items = self.engine.items - self._items, self.engine.items
+        self._take_packs(self.pose, taken)
         rewards = {task.name: 0.0 for task in TASKS}
         terminated = dict.fromkeys(rewards, False)
         pose = self.pose.tolist()
@@ -96,13 +88,30 @@ class DoomGame:
             rewards[name], terminated[name] = task.judge(self.scene, pose, taken)
             if terminated[name]:
                 del self.open_tasks[name]
-        return action, rewards, terminated
+        return self._step(action, rewards, terminated, taken)
+
+    def replay(self, steps: list[Step]) -> None:
+        """Come back to the state after ``steps``, which began with a `reset` like the last one and saw no event.
+
+        The same actions lead to the same state, so nobody has to look until the last one. What a step earned is
+        taken from the step itself, because the engine tells nothing of what it does not show.
+        """
+        for before, step in zip(steps, steps[1:], strict=False):
+            self.engine.repeat(step.action, float(before.pose[ELEVATION]), look=step is steps[-1])
+            self._take_packs(step.pose, step.packs_taken)
+            for name, ended in step.terminated.items():
+                if ended:
+                    del self.open_tasks[name]
+        self._items = self.engine.items
 
     def _run_event(self, event: Event) -> None:
         if self._event_age == event.frames:
             event.settle(self)
             self.event = None
         else:
+            if self._event_age == 0:
+                for tid in event.takes_away:
+                    self.scene.take_away(tid)
             self.engine.command(*event.commands.get(self._event_age, ()))
             self._event_age += 1
 
@@ -125,16 +134,16 @@ class DoomGame:
             event=self.event.caption if self.event else NOTHING,
         )
 
-    def _step(self, action: np.ndarray, rewards: dict[str, float], terminated: dict[str, bool]) -> Step:
+    def _step(
+        self, action: np.ndarray, rewards: dict[str, float], terminated: dict[str, bool], packs_taken: int
+    ) -> Step:
         engine = self.engine
-        return Step(engine.frame, action, engine.pose, rewards, terminated, self.caption(), engine.ended)
+        return Step(engine.frame, action, engine.pose, rewards, terminated, self.caption(), packs_taken, engine.ended)
 
-    def _note_pickups(self) -> int:
-        """Take the packs that the engine says were just picked up out of the scene; how many."""
-        taken, self._items = self.engine.items - self._items, self.engine.items
-        if taken:
+    def _take_packs(self, pose: np.ndarray, count: int) -> None:
+        """Take the packs that were just picked up at a pose, the nearest ones, out of the scene."""
+        if count:
             packs = [placed for placed in self.scene.objects if placed.kind.name == HEALTH_PACK]
-            packs.sort(key=lambda placed: distance(self.pose, placed))
-            for placed in packs[:taken]:
+            packs.sort(key=lambda placed: distance(pose, placed))
+            for placed in packs[:count]:
                 self.scene.remove(placed.tid)
-        return taken

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from world_model.data.doom.recipe import CLIPS_PER_LEVEL, Recipe
-from world_model.data.store import Shard, ShardWriter, save_clips
+from world_model.data.store import Shard, ShardWriter, StoreError, save_clips
 
 SHARD_BYTES = 64 * 2**20  # of frames; small enough to share out among workers, large enough to map few files
 ENGINE_DIED = 70  # exit code of a child whose engine process went away
@@ -54,18 +54,28 @@ def serve(report: Connection, core: int, out: Path, recipe: Recipe) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engine is closed on the way out
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    while (order := report.recv()) is not None:
-        job, lost = order
-        parts = job.parts(out)
-        parts.mkdir(exist_ok=True)
-        missing = [index for index in job.clips if index not in lost and not _part(parts, index).exists()]
-        if missing:
-            _record_clips(missing, parts, recipe, report)
-        report.send(("shard", _assemble(out / job.file, parts)))
+    try:
+        while (order := report.recv()) is not None:
+            job, lost = order
+            parts = job.parts(out)
+            parts.mkdir(exist_ok=True)
+            missing = [index for index in job.clips if index not in lost and not _is_whole(_part(parts, index))]
+            if missing:
+                _record_clips(missing, parts, recipe, report)
+            report.send(("shard", _assemble(out / job.file, job, parts)))
+    except (EOFError, ConnectionError):
+        sys.exit(1)  # the parent is gone, and nobody needs a traceback
 
 
 def _part(parts: Path, index: int) -> Path:
     return parts / f"{index:07d}"
+
+
+def _is_whole(part: Path) -> bool:
+    try:
+        return len(Shard(part).lengths) == 1
+    except StoreError:
+        return False
 
 
 def _record_clips(clips: list[int], parts: Path, recipe: Recipe, report: Connection) -> None:
@@ -83,10 +93,20 @@ def _record_clips(clips: list[int], parts: Path, recipe: Recipe, report: Connect
         sys.exit(ENGINE_DIED)  # without a traceback; the parent says which clip it was
 
 
-def _assemble(path: Path, parts: Path):
+def unpack(path: Path, parts: Path) -> None:
+    """Lay the clips of a shard back among the finished ones, so that only the missing ones are recorded."""
+    parts.mkdir(exist_ok=True)
+    shard = Shard(path)
+    for clip, length in enumerate(shard.lengths):
+        part = _part(parts, shard.notes[clip]["meta"]["clip"])
+        if not _is_whole(part):
+            save_clips(part, [shard.window(clip, 0, length)])
+
+
+def _assemble(path: Path, job: Job, parts: Path):
     """Join the finished clips into the shard; its manifest entry, or None if every clip was lost."""
     writer = ShardWriter(path)
-    for part in sorted(file for file in parts.iterdir() if file.suffix != ".tmp"):
+    for part in filter(_is_whole, (_part(parts, index) for index in job.clips)):
         shard = Shard(part)
         writer.add(shard.window(0, 0, shard.lengths[0]))
     entry = writer.close() if writer.clips else None

@@ -2,7 +2,8 @@
 
 The same seed gives the same clips bit for bit, however many workers record them: a clip depends on (seed, split,
 clip index, frames, size) only. Every clip is put on disk as it is finished, so a crash of the engine costs the clip
-in hand and nothing else, and the same command again records what is missing.
+in hand and nothing else; a fresh child records that clip again, which gives the same bits. Only a clip that brings
+the engine down every time is lost. The same command again records all that is missing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import argparse
 import multiprocessing
 import os
 import signal
-from collections import deque
+import sys
+import time
+from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -19,13 +22,15 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from world_model.data.doom.job import ENGINE_DIED, Job, jobs, serve
+from world_model.data.doom.job import ENGINE_DIED, Job, jobs, serve, unpack
 from world_model.data.doom.recipe import SPLITS, Recipe
-from world_model.data.store import MANIFEST, ClipStore, ShardEntry, read_manifest, write_manifest
+from world_model.data.store import MANIFEST, ClipStore, ShardEntry, read_manifest, sha256_of, write_manifest
 
 CHECK_SECONDS = 2.0  # how often to look whether a silent child is still there
-CRASHES_IN_A_ROW = 3  # without a finished clip in between: the engine itself does not work
+TRIES = 2  # for a clip in whose recording the child dies
+CRASHES_IN_A_ROW = 2 * TRIES + 1  # without a finished clip in between: the engine itself does not work
 PATIENCE = 10.0  # seconds for a child to close its engine
+SILENCE, SLOWEST = 120.0, 20.0  # seconds, and frames a second, after which a silent child is taken for stuck
 
 
 @dataclass
@@ -37,6 +42,7 @@ class Worker:
     core: int
     job: Job | None = None
     clip: int | None = None
+    heard: float = field(default_factory=time.monotonic)  # when it last said something
 
 
 @dataclass
@@ -50,7 +56,8 @@ class Recording:
     waiting: deque[Job]
     bar: tqdm
     lost: set[int] = field(default_factory=set)
-    crashes: int = 0
+    crashes: int = 0  # in a row
+    crashes_of: Counter[int] = field(default_factory=Counter)  # by clip
 
     def run(self, workers: int) -> None:
         """Record all that waits."""
@@ -81,19 +88,26 @@ class Recording:
     def give_job(self, worker: Worker) -> bool:
         """Hand a waiting shard to the worker; False (and dismissal) if none is left."""
         worker.job = self.waiting.popleft() if self.waiting else None
-        worker.pipe.send((worker.job, self.lost) if worker.job else None)
+        with suppress(ConnectionError):  # it has died meanwhile; `attend` will notice
+            worker.pipe.send((worker.job, self.lost) if worker.job else None)
         return worker.job is not None
 
     def attend(self, worker: Worker, spoke: bool) -> Worker | None:
         """Listen to a worker or look after it; who goes on in its place, None if its work is done."""
+        silence = SILENCE + self.recipe.frames / SLOWEST
+        cause = ""
         try:
             if spoke:
+                worker.heard = time.monotonic()
                 return worker if self.listen(worker) or self.give_job(worker) else None
             if worker.process.is_alive():
-                return worker
+                if time.monotonic() - worker.heard < silence:
+                    return worker
+                cause = f"nothing was heard of its process for {silence:.0f} seconds"
+                worker.process.kill()
         except (EOFError, ConnectionError):
             pass
-        self.mourn(worker)
+        self.mourn(worker, cause)
         replacement = self.hire(worker.core)
         return replacement if self.give_job(replacement) else None
 
@@ -113,25 +127,34 @@ class Recording:
             return False
         return True
 
-    def mourn(self, worker: Worker) -> None:
-        """The child died: give up the clip it had in hand and put its shard back."""
-        worker.process.join(PATIENCE)  # its pipe closes a moment before it ends
+    def mourn(self, worker: Worker, cause: str = "") -> None:
+        """The child died: put its shard back, without the clip in hand if that has had its tries."""
+        given_up = time.monotonic() + PATIENCE
+        while worker.process.is_alive() and time.monotonic() < given_up:
+            time.sleep(0.01)  # its pipe closes a moment before it ends; `join` would wait for an orphaned engine too
         with suppress(ProcessLookupError):
             os.killpg(worker.process.pid, signal.SIGKILL)  # an engine would outlive it
         worker.process.join()
         self.crashes += 1
         code = worker.process.exitcode
-        cause = "the Doom engine stopped" if code == ENGINE_DIED else f"its process ended with code {code}"
+        cause = cause or ("the Doom engine stopped" if code == ENGINE_DIED else f"its process ended with code {code}")
         if self.crashes >= CRASHES_IN_A_ROW:
             raise RuntimeError(
                 f"{self.crashes} recorders in a row died without finishing a clip (last: {cause}); check that "
                 "`pip install vizdoom` works on this machine and that its disk and memory are not full"
             )
         if worker.clip is not None:
-            self.lost.add(worker.clip)
-            self.bar.write(f"Clip {worker.clip} is lost because {cause}; recording goes on with the next one.")
+            self.crashes_of[worker.clip] += 1
+            if self.crashes_of[worker.clip] < TRIES:
+                self._say(f"Clip {worker.clip} was broken off because {cause}; it is recorded again.")
+            else:
+                self.lost.add(worker.clip)
+                self._say(f"Clip {worker.clip} is lost because {cause}; recording goes on with the next one.")
         if worker.job:
             self.waiting.appendleft(worker.job)
+
+    def _say(self, text: str) -> None:
+        self.bar.write(text, file=sys.stderr)
 
     def save(self) -> None:
         """Write the manifest as it is now."""
@@ -139,20 +162,24 @@ class Recording:
 
 
 def _survey(out: Path, recipe: Recipe, clips: int) -> tuple[dict[str, ShardEntry], list[Job]]:
-    """What is already complete in the folder, and which shards are to be recorded."""
+    """What is already complete in the folder, and which shards are to be recorded. The clips of an intact shard that
+    lacks some (lost ones, or more are wanted now) go back among the finished clips of that shard."""
     wanted = jobs(recipe, clips)
     if not (out / MANIFEST).exists():
         return {}, wanted
     entries, old = read_manifest(out)
-    before = old.pop("clips", 0)
+    old.pop("clips", None)
     if old != asdict(recipe):
         raise ValueError(f"{out} holds clips recorded with {old}, not {asdict(recipe)}; choose another folder")
-    same_clips = {job.file for job in jobs(recipe, before) if job in wanted}
-    complete = {}
+    by_file, complete = {job.file: job for job in wanted}, {}
     for entry in entries:
-        path = out / entry.file
-        if entry.file in same_clips and path.exists() and path.stat().st_size == entry.bytes:
+        path, job = out / entry.file, by_file.get(entry.file)
+        if job is None or not path.exists() or path.stat().st_size != entry.bytes:
+            continue
+        if entry.clips == len(job.clips):
             complete[entry.file] = entry
+        elif sha256_of(path) == entry.sha256:
+            unpack(path, job.parts(out))
     return complete, [job for job in wanted if job.file not in complete]
 
 
@@ -170,9 +197,9 @@ def record(
     """Record ``clips`` clips of ``frames`` frames of ``size`` x ``size`` pixels into the folder ``out``.
 
     Complete shards that are already there are kept, so the same call goes on where another one stopped, and a call
-    with more clips adds to them. A clip lost to a crash stays lost until its shard is deleted. Returns the opened
-    store. Raises `ValueError` for impossible numbers and for a folder that holds another recording, `RuntimeError`
-    when the engine does not work at all.
+    with more clips adds to them; clips that were lost are tried again. Returns the opened store. Raises `ValueError`
+    for impossible numbers and for a folder that holds another recording, `RuntimeError` when the engine does not work
+    at all.
     """
     limits = {"clips": (clips, 1, 10**7), "frames": (frames, 2, 10**5), "workers": (workers, 1, 512)}
     limits |= {"size": (size, 8, 480), "seed": (seed, 0, 2**63)}
@@ -182,7 +209,10 @@ def record(
     if split not in SPLITS:
         raise ValueError(f"split {split!r} does not exist; choose one of {', '.join(SPLITS)}")
     out, recipe = Path(out), Recipe(seed, split, frames, size)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{out} cannot be made a folder ({error.strerror}); choose another one") from None
     entries, todo = _survey(out, recipe, clips)
     done = clips - sum(len(job.clips) for job in todo)
     with tqdm(total=clips * frames, initial=done * frames, unit="frame", disable=not progress) as bar:
@@ -213,7 +243,10 @@ def main(args: argparse.Namespace) -> None:
         raise SystemExit(f"record doom: {error}") from None
     except KeyboardInterrupt:
         raise SystemExit("record doom: interrupted; the same command goes on from here") from None
+    missing = args.clips - len(store)
     print(f"{len(store)} clips in {args.out}")
+    if missing:
+        print(f"{missing} clips are lost; the same command tries them again", file=sys.stderr)
 
 
 if __name__ == "__main__":

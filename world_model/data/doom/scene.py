@@ -35,6 +35,7 @@ class Scene:
         self._light = ""  # replaces the light of every area once set
         self._remark = ""  # fog or coloured light
         self.objects = list(level.objects)  # all that are there now
+        self._still_told: list[Placed] = []  # gone, but in the caption until the event that took them is over
         self._told: dict[int, str] = {}  # area index -> caption; forgotten when anything changes
 
     def add(self, placed: Placed) -> None:
@@ -45,7 +46,13 @@ class Scene:
     def remove(self, tid: int) -> None:
         """The object with that thing id is gone."""
         self.objects = [placed for placed in self.objects if placed.tid != tid]
+        self._still_told = [placed for placed in self._still_told if placed.tid != tid]
         self._told.clear()
+
+    def take_away(self, tid: int) -> None:
+        """The object with that thing id is gone, and the caption goes on to tell it until it is removed."""
+        self._still_told += [placed for placed in self.objects if placed.tid == tid]
+        self.objects = [placed for placed in self.objects if placed.tid != tid]
 
     def change(self, sky: str = "", light: str = "", remark: str = "") -> None:
         """A lasting change of sky (a key of `SKY_WORDS`) or light; what is not given stays."""
@@ -70,5 +77,5 @@ class Scene:
             text += f", {floor} and a {area.ceiling} ceiling, {self._light or area.light}"
         if self._remark:
             text += f", {self._remark}"
-        held = [placed.kind.name for placed in self.objects if placed.area == index]
+        held = [placed.kind.name for placed in (*self.objects, *self._still_told) if placed.area == index]
         return f"{text}; it holds {listing(held)}" if held else text

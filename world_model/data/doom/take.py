@@ -91,7 +91,7 @@ class Take:
         if event is None:
             return
         self._play(TWIN_FRAMES)
-        twin, past, ahead = self.steps[before:], self.rows[: before - 1], self.rows[before - 1 :]
+        past, twin, ahead = self.steps[:before], self.steps[before:], self.rows[before - 1 :]
         self._reset()
         self.game.replay(past)
         self.game.begin(event)
@@ -100,7 +100,7 @@ class Take:
             self.event, self.steps[before:] = event, shown
         else:
             self._reset()
-            self.game.replay(self.rows)
+            self.game.replay(self.steps)
 
     def _choose_event(self) -> Event | None:
         """An event that can happen here and now; categories are equally likely, and so are the kinds of one."""

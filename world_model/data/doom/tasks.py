@@ -48,7 +48,7 @@ class WalkTo:
 
 @dataclass(frozen=True)
 class CollectHealth:
-    """Reward 1 per health pack picked up; the end when none is left."""
+    """Reward 1 per health pack picked up; the end when none is left, picked up or vanished."""
 
     name: str = "collect health packs"
 
@@ -58,7 +58,7 @@ class CollectHealth:
 
     def judge(self, scene: Scene, pose: Sequence[float], packs_taken: int) -> tuple[float, bool]:
         """Reward and end of the step in which ``packs_taken`` packs were picked up."""
-        return PACK_BONUS * packs_taken, packs_taken > 0 and not self.targets(scene)
+        return PACK_BONUS * packs_taken, not self.targets(scene)
 
 
 WALK_TO_GOAL = WalkTo(f"walk to the {NAMED_GOAL}", NAMED_GOAL, TOUCH)

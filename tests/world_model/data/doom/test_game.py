@@ -8,15 +8,17 @@ import pytest
 pytest.importorskip("vizdoom", reason="the Doom engine is an optional extra")
 
 from world_model.controls import FIRST_PERSON, NOTHING, THIRD_PERSON, FrameAction
-from world_model.data.doom.actors import HEALTH_PACK
+from world_model.data.doom.actors import CHARACTERS, HEALTH_PACK, OBJECTS, figure_actor
 from world_model.data.doom.engine import Look, Start
-from world_model.data.doom.events import BUILDERS, CATEGORIES, KINDS
+from world_model.data.doom.events import BUILDERS, CATEGORIES, KINDS, Event
 from world_model.data.doom.game import DoomGame
 from world_model.data.doom.levels import centre, random_level
 from world_model.data.doom.motion import ELEVATION, HEADING, path
 from world_model.data.doom.navigation import fits
 from world_model.data.doom.policies import SafeWalker, TaskWalker, ThereAndBack
+from world_model.data.doom.recipe import Recipe
 from world_model.data.doom.starts import choose_start
+from world_model.data.doom.studio import open_studio
 from world_model.data.doom.take import VISIBLE_SHARE, change
 from world_model.data.doom.tasks import COLLECT_HEALTH, REACH_EXIT, TOUCH, WALK_TO_GOAL, distance
 
@@ -102,6 +104,58 @@ def test_replaying_the_same_rows_gives_the_same_frames(game):
         game.reset(level, start, Look(weapon="shotgun"))
         runs.append(np.stack([game.step(row).frame for row in rows]))
     np.testing.assert_array_equal(runs[0], runs[2])
+
+
+def test_coming_back_to_a_step_brings_everything_back(game):
+    level, rng = 0, np.random.default_rng(0)
+    start = choose_start(game.levels[level], rng)
+    steps = [game.reset(level, start, Look())]
+    policy = TaskWalker(rng, COLLECT_HEALTH)
+    while steps[-1].packs_taken == 0:
+        steps.append(game.step(policy(game)))
+    steps += play(game, FrameAction(yaw=5, jump=1), *[FrameAction(yaw=3, longitudinal=1, jump=1)] * 3)
+    rows = [FrameAction(pitch=6, jump=1).row(), *[FrameAction(longitudinal=1, jump=1).row()] * 7]
+    pickup, ahead = sum(step.packs_taken for step in steps), [game.step(row) for row in rows]
+    scene, open_tasks = game.scene.objects, set(game.open_tasks)
+    assert pickup and len(steps) < 200
+    game.reset(level, start, Look())
+    game.replay(steps)
+    for step, again in zip(ahead, (game.step(row) for row in rows), strict=True):
+        np.testing.assert_array_equal(step.frame, again.frame)
+        np.testing.assert_array_equal(step.pose, again.pose)
+        np.testing.assert_array_equal(step.action, again.action)
+        assert (step.rewards, step.terminated, step.caption) == (again.rewards, again.terminated, again.caption)
+    assert game.scene.objects == scene and set(game.open_tasks) == open_tasks
+
+
+def test_captions_and_engine_agree_on_what_is_there(game, monkeypatch):
+    """Clips are recorded in an engine that also lists its objects, and both lists are compared frame by frame."""
+    usual, compared = DoomGame._step, []
+
+    def step_and_compare(self, *values, **named):
+        step = usual(self, *values, **named)
+        if self.event is None:
+            kinds = {kind.actor for kind in OBJECTS.values()} | {figure_actor(character) for character in CHARACTERS}
+            listed = [(thing.name.removeprefix("Dead"), thing) for thing in self.engine.game.get_state().objects]
+            there = sorted((name, round(t.position_x), round(t.position_y)) for name, t in listed if name in kinds)
+            assert there == sorted((p.kind.actor, round(p.x), round(p.y)) for p in self.scene.objects)
+            compared.append(len(there))
+        return step
+
+    import vizdoom
+
+    init = vizdoom.DoomGame.init
+    monkeypatch.setattr(vizdoom.DoomGame, "init", lambda self: (self.set_objects_info_enabled(True), init(self))[1])
+    monkeypatch.setattr(DoomGame, "_step", step_and_compare)
+    clips = list(range(48))
+    with open_studio(Recipe(0, "test", 64, 64), clips) as studio:
+        recorded = [studio.record(clip) for clip in clips]
+    assert len(compared) > 48 * 64 * 0.7
+    for clip in recorded:
+        assert clip.rewards[COLLECT_HEALTH.name].sum() <= 2
+        assert all(ended.sum() <= 1 for ended in clip.terminated.values())
+    packs = [clip for clip in recorded if clip.meta["event"] and clip.rewards[COLLECT_HEALTH.name].any()]
+    assert packs  # among them are pickups before an event
 
 
 @pytest.mark.parametrize("view", [FIRST_PERSON, THIRD_PERSON])
@@ -204,8 +258,32 @@ def test_every_event_can_be_seen_told_and_ends(game, kind):
     pytest.fail(f"{kind} was never visible")
 
 
+def test_an_event_that_cannot_be_seen_is_not_kept(monkeypatch):
+    for kind in BUILDERS:
+        event = Event(kind, CATEGORIES[0], "nothing that shows", 8, {})
+        monkeypatch.setitem(BUILDERS, kind, lambda game, rng, event=event: event)
+    with open_studio(Recipe(0, "test", 48, 64), list(range(12))) as studio:
+        unseen = [studio.record(clip) for clip in range(12)]
+    assert not any(clip.meta["event"] for clip in unseen)
+    assert all(caption.event == NOTHING for clip in unseen for _, caption in clip.captions)
+
+
 def test_there_are_twenty_kinds_in_three_categories():
     assert len(BUILDERS) == 20 and len(CATEGORIES) == 3 and all(len(KINDS[category]) >= 5 for category in CATEGORIES)
+
+
+def test_what_has_vanished_cannot_be_reached(game):
+    wanted = f"the {WALK_TO_GOAL.target} vanishes"
+    places = place_for(game, "object_vanishes", FIRST_PERSON)
+    level, start, event = next(place for place in places if place[2].caption == wanted)
+    game.reset(level, start, Look())
+    (goal,) = WALK_TO_GOAL.targets(game.scene)
+    game.begin(event)
+    steps = [game.step(FrameAction().row())]
+    assert WALK_TO_GOAL.judge(game.scene, (goal.x, goal.y), 0) == (0.0, False)
+    assert WALK_TO_GOAL.target in steps[-1].caption.scene
+    steps = play(game, *[FrameAction()] * event.frames)
+    assert steps[-1].caption.event == NOTHING and WALK_TO_GOAL.target not in steps[-1].caption.scene
 
 
 def test_an_event_that_lasts_is_told_by_the_scene_afterwards(game):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from world_model.data.doom import art
 from world_model.data.doom.actors import EXIT, HEALTH_PACK
@@ -28,6 +30,29 @@ def test_everything_can_be_reached(seed):
         way = shortest_path(level, start, (int(cell[0]), int(cell[1])))
         assert way and way[0] == start and way[-1] == tuple(cell)
         assert all(level.free[row, column] for column, row in way)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, max(seeds.stop for seeds in LEVEL_SEEDS.values()) - 1))
+def test_every_seed_gives_a_whole_level(seed):
+    level = random_level(seed)
+    assert level.grid.textmap() == random_level(seed).grid.textmap()
+    cells = level.free_cells()
+    start = tuple(int(v) for v in cells[0])
+    reached, queue = {start}, [start]
+    for column, row in queue:  # grows while it is read
+        for near in ((column + 1, row), (column - 1, row), (column, row + 1), (column, row - 1)):
+            if near not in reached and level.free[near[1], near[0]]:
+                reached.add(near)
+                queue.append(near)
+    assert len(reached) == len(cells)
+    assert (level.area_at[level.free] >= 0).all()  # whoever stands somewhere can be told where
+    tids, tags = [placed.tid for placed in level.objects], [door.tag for door in level.doors]
+    assert len(set(tids)) == len(tids) and len(set(tags)) == len(tags)
+    for placed in level.objects:
+        assert level.area_index(placed.x, placed.y) == placed.area
+        assert placed.kind.name in Scene(level).caption(placed.x, placed.y)  # "boxes" holds "box" too
+    assert [len(level.named(name)) for name in (NAMED_GOAL, EXIT, HEALTH_PACK)] == [1, 1, 2]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

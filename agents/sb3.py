@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,14 +25,19 @@ class StableBaselinesVecEnv(VecEnv):
     The info of a slot that ends holds ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return,
     length and seconds, as `Monitor` writes them), besides what the environment tells.
 
+    ``get_attr``, ``set_attr`` and ``env_method`` speak to the one environment behind all slots; a method that takes
+    ``slots``, such as ``set_event``, is called for the chosen ones.
+
     Raises:
-        ValueError: for another autoreset mode.
+        ValueError: for another autoreset mode, or an environment that gives tensors.
     """
 
     def __init__(self, env: VectorEnv) -> None:
         mode = env.metadata.get("autoreset_mode")
         if mode is not AutoresetMode.SAME_STEP:
             raise ValueError(f"autoreset_mode is {mode}; make the environment with autoreset_mode=SAME_STEP")
+        if env.metadata.get("torch"):
+            raise ValueError("the environment gives tensors; make it with output='numpy'")
         self.env = env
         self._actions: Any = None
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
@@ -82,15 +88,22 @@ class StableBaselinesVecEnv(VecEnv):
         return list(self.env.render() or [None] * self.num_envs)
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        value = getattr(self.env, attr_name)
+        value = getattr(self._holder(attr_name), attr_name)
         return [value for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        setattr(self.env, attr_name, value)
+        setattr(self._holder(attr_name), attr_name, value)
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        value = getattr(self.env, method_name)(*args, **kwargs)
-        return [value for _ in self._get_indices(indices)]
+        method, chosen = getattr(self._holder(method_name), method_name), list(self._get_indices(indices))
+        if indices is not None and "slots" in inspect.signature(method).parameters:
+            kwargs["slots"] = chosen
+        value = method(*args, **kwargs)
+        return [value for _ in chosen]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         return [False for _ in self._get_indices(indices)]
+
+    def _holder(self, name: str) -> VectorEnv:
+        """The outermost that has the attribute: Gymnasium's vector wrappers hide what they do not know."""
+        return self.env if hasattr(self.env, name) else self.env.unwrapped

@@ -239,8 +239,7 @@ class WorldPlay2Env(gymnasium.Env):
 
     def clone(self) -> WorldPlay2Env:
         """An independent environment in the same state, without wrappers, on the same network; it opens no window."""
-        world = self.batch.episodes.handle.get()
-        twin = copy.deepcopy(self, {id(world): world})
+        twin = copy.deepcopy(self)
         if self.render_mode == "human":
             twin.render_mode = twin.batch.render_mode = None
         return twin

@@ -29,6 +29,7 @@ SEED_LIMIT = 2**63  # seeds of episodes are drawn below it, the range that torch
 class EnvState:
     """All that an environment knows, from `get_state`; opaque, and good for any number of `set_state` calls."""
 
+    made_for: tuple[Any, str]  # the world's configuration and the task's name
     world: Any
     task: Mapping[str, Any]
     slots: Slots
@@ -155,13 +156,13 @@ class Episodes:
 
     def get_state(self) -> EnvState:
         """The whole state, copied."""
-        return EnvState(self.stream.snapshot(), copy.deepcopy(self.task.state_dict()), self.slots.copy())
+        return EnvState(self._kind, self.stream.snapshot(), copy.deepcopy(self.task.state_dict()), self.slots.copy())
 
     def set_state(self, state: EnvState) -> None:
         """Go back to a state.
 
         Raises:
-            ValueError: for a state of another number of slots or frames, or something that is no state.
+            ValueError: for a state of another kind of environment, or something that is no state.
         """
         if not isinstance(state, EnvState):
             raise ValueError(f"the state is a {type(state).__name__}; give what get_state returned")
@@ -169,6 +170,12 @@ class Episodes:
             raise ValueError(
                 f"the state is of {list(state.slots.clips.shape)} (slots, frames, height, width, 3), the environment "
                 f"of {list(self.slots.clips.shape)}; set it in one that was made with the same arguments"
+            )
+        if state.made_for != self._kind:
+            worlds, tasks = zip(state.made_for, self._kind, strict=True)
+            raise ValueError(
+                f"the state is of the world {worlds[0].name!r} and the task {tasks[0]!r}, the environment has "
+                f"{worlds[1].name!r} and {tasks[1]!r}; set it in one that was made with the same arguments"
             )
         self.stream.restore(state.world)
         self.task.load_state_dict(copy.deepcopy(state.task))
@@ -178,6 +185,10 @@ class Episodes:
         """Let go of the running world; the next reset makes it again."""
         self._stream = self._resume = None
         self.slots.ready[:] = False
+
+    @property
+    def _kind(self) -> tuple[Any, str]:
+        return self.stream.config, self.task.name
 
     def _prepare(self, slot: int, request: StartRequest, new_seed: int | None) -> _NewEpisode:
         random, seed = copy.deepcopy(self.slots.random[slot]), self.slots.seeds[slot]

@@ -16,17 +16,21 @@ class WorldHandle:
     """A world that is loaded when it is first needed and pickled without its weights.
 
     ``world`` is the name of a bundled world, a folder, or a world object. An object that came from a folder is
-    pickled as that folder; one without a folder (random weights) has to travel with its weights.
+    pickled as that folder; one without a folder (random weights) has to travel with its weights. Copies within the
+    process share the network, whatever has become of the folder since.
 
     Raises:
         FileNotFoundError: from `get`, when there is no such world.
-        ValueError: from `get`, for a damaged world or a device that is not there.
+        ValueError: for something that is no world; from `get`, for a damaged world or a device that is not there.
     """
 
     def __init__(self, world: Any, device: str) -> None:
+        named = isinstance(world, (str, os.PathLike))
+        if not named and not hasattr(world, "stream"):
+            raise ValueError(f"the world is {world!r:.60}; name a bundled one, give a folder, or a world object")
         self.device = device
-        self.name = world if isinstance(world, (str, os.PathLike)) else getattr(world, "path", None)
-        self._world = None if isinstance(world, (str, os.PathLike)) else world
+        self.name = world if named else getattr(world, "path", None)
+        self._world = None if named else world
 
     def get(self) -> Any:
         """The world, its network in evaluation mode on the device."""
@@ -40,6 +44,9 @@ class WorldHandle:
         """The world's folder; None for a world that was never saved."""
         path = getattr(self.get(), "path", None)
         return None if path is None else Path(path)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WorldHandle:
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -89,10 +89,12 @@ def read_seeds(seed: Any, num_envs: int) -> dict[int, int | None]:
     Raises:
         ValueError: for a wrong number of seeds, or one that is no whole number from 0 up.
     """
-    if seed is None or isinstance(seed, (int, np.integer)):
-        seeds = [None if seed is None else int(seed) + slot for slot in range(num_envs)]
-    else:
+    if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, str):
         seeds = list(seed)
+    elif isinstance(seed, (int, np.integer)) and seed >= 0:
+        seeds = [int(seed) + slot for slot in range(num_envs)]
+    else:  # None, or nothing that counts: refused below
+        seeds = [seed] * num_envs
     if len(seeds) != num_envs:
         raise ValueError(f"there are {len(seeds)} seeds for {num_envs} slots; give one each, or one number")
     for one in seeds:
@@ -108,7 +110,7 @@ def caption_fields(caption: Any) -> dict[str, str]:
         ValueError: for an unknown field or a text that is none.
     """
     if isinstance(caption, StructuredCaption):
-        return {name: text for name, text in caption.as_dict().items() if name == "scene" or text != NOTHING}
+        caption = {name: text for name, text in caption.as_dict().items() if name == "scene" or text != NOTHING}
     if not isinstance(caption, Mapping):
         raise ValueError(f"the caption is {caption!r:.60}; give a dict with {', '.join(CAPTION_FIELDS)}")
     for name, text in caption.items():
@@ -123,9 +125,9 @@ def _request(values: Mapping[str, Any], frame_shape: tuple[int, int, int], bank:
     caption = {} if values["caption"] is None else caption_fields(values["caption"])
     frames = None if values["init_frames"] is None else as_frames(values["init_frames"], frame_shape)
     request = StartRequest(
-        caption, frames, bool(values["text_only"]), _index(values["start_index"], bank), _view(values["perspective"])
+        caption, frames, _flag(values["text_only"]), _index(values["start_index"], bank), _view(values["perspective"])
     )
-    if (frames is not None) + request.text_only + (request.index is not None) > 1:
+    if (frames is not None) + request.text_only + (values["start_index"] is not None) > 1:
         raise ValueError("init_frames, text_only and start_index exclude each other; give one of them")
     if not request.needs_bank and "scene" not in caption:
         raise ValueError(
@@ -137,6 +139,12 @@ def _request(values: Mapping[str, Any], frame_shape: tuple[int, int, int], bank:
             "{'init_frames': picture, 'caption': {'scene': ...}}, or {'text_only': True, 'caption': {'scene': ...}}"
         )
     return request
+
+
+def _flag(value: Any) -> bool:
+    if value is not None and not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"text_only is {value!r:.60}; give True or False")
+    return bool(value)
 
 
 def _index(value: Any, bank: StartBank | None) -> int | None:
@@ -154,6 +162,6 @@ def _index(value: Any, bank: StartBank | None) -> int | None:
 def _view(value: Any) -> int | None:
     if value is None:
         return None
-    if value not in (THIRD_PERSON, FIRST_PERSON):
+    if np.ndim(value) or value not in (THIRD_PERSON, FIRST_PERSON):
         raise ValueError(f"perspective is {value!r:.60}; give {THIRD_PERSON} (third person) or {FIRST_PERSON} (first)")
     return int(value)

@@ -52,7 +52,8 @@ class WorldPlay2VectorEnv(VectorEnv):
     ## Arguments
     num_envs: slots.
     max_episode_steps: steps after which an episode is truncated; None or -1 for no limit.
-    output: "numpy", or "torch" for observations, rewards and ends as tensors on the world's device; infos are NumPy.
+    output: "numpy", or "torch" for observations (final ones too), rewards and ends as tensors on the world's device;
+        infos are NumPy.
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 9, "autoreset_mode": AutoresetMode.SAME_STEP}
@@ -135,6 +136,7 @@ class WorldPlay2VectorEnv(VectorEnv):
         if len(never):
             raise ResetNeeded(f"slot {never[0]} was never reset; the first reset must reach every slot")
         chosen = np.flatnonzero(mask).tolist()
+        self.closed = False  # after `close` the world is made again
         self._begin(chosen, requests, seeds)
         infos: dict[str, Any] = {}
         for slot in chosen:
@@ -255,7 +257,7 @@ class WorldPlay2VectorEnv(VectorEnv):
         """Go back to a state of this environment or of one made with the same arguments.
 
         Raises:
-            ValueError: for a state of another number of slots, or something that is no state.
+            ValueError: for a state of another kind of environment; nothing has changed then.
         """
         self.episodes.set_state(state)
         self._history = [[] for _ in range(self.num_envs)]
@@ -263,8 +265,7 @@ class WorldPlay2VectorEnv(VectorEnv):
 
     def clone(self) -> WorldPlay2VectorEnv:
         """An independent environment in the same state, on the same network; it opens no window."""
-        world = self.episodes.handle.get()
-        twin = copy.deepcopy(self, {id(world): world})
+        twin = copy.deepcopy(self)
         twin.render_mode = None if self.render_mode == "human" else self.render_mode
         return twin
 

@@ -24,6 +24,7 @@ from world_model.control_scripts import (
 )
 from world_model.controls import FIRST_PERSON, NOTHING, PERSPECTIVE, StructuredCaption
 from world_model.world import World
+from wp2env.cli.arguments import MAX_ZOOM, add_world_arguments, whole
 from wp2env.cli.video import Strip, check_video, write_video
 from wp2env.starts import BANK_FILE, Start, newest_whole_chunks, read_bank
 
@@ -34,13 +35,13 @@ class Script:
 
     actions: str = "w-10,w+right-8,none-8,left-6,w-8,w+right-8,s-6,w+space-4,left-6"
     views: str = "fps-32,tps-32"
-    events: str = "None-18,grey fog rolls in-14,None-32"
+    events: str = "None-16,grey fog rolls in-16,None-32"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``wp2 demo``."""
     script = Script()
-    parser.add_argument("--world", default="doom", help="a bundled world or a folder with one (default: %(default)s)")
+    add_world_arguments(parser)
     parser.add_argument("--actions", help=f"what the controls do, in latent frames (default: {script.actions!r})")
     parser.add_argument("--views", help=f"fps or tps for each stretch (with the default actions: {script.views!r})")
     parser.add_argument(
@@ -48,20 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--yaw", type=float, default=10.0, help="degrees per latent of left and right (%(default)s)")
     parser.add_argument("--pitch", type=float, default=DEFAULT_DEGREES, help="and of up and down (%(default)s)")
-    parser.add_argument("--scene", help="begin with a picture made from this text, not with a recorded one")
-    parser.add_argument("--seed", type=int, default=0, help="chooses the start and what happens by chance")
-    parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
     parser.add_argument("--out", type=Path, default=Path("demo.mp4"), help="an .mp4 or .gif file (%(default)s)")
-    parser.add_argument("--zoom", type=int, default=6, help="size of a pixel in the video (%(default)s)")
+    parser.add_argument("--zoom", type=whole(1, MAX_ZOOM), default=6, help="size of a pixel (%(default)s)")
     parser.add_argument("--plain", action="store_true", help="no line about controls and event under the pictures")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A script worked out: one action row and one event per latent."""
+    """A script worked out: one action row per latent, and the event that is in force there."""
 
     rows: np.ndarray  # float32 [T, 6]; row 0 belongs to the picture that the video starts with
-    events: list[str]
+    events: list[str]  # changes between chunks only; those begin at rows 1, 1 + n, 1 + 2n, ...
 
     @property
     def view(self) -> int:
@@ -85,7 +83,10 @@ def plan(settings: argparse.Namespace, chunk_latents: int) -> Plan:
     if not events:
         return Plan(rows, [NOTHING] * len(rows))
     with _told("--events"):
-        return Plan(rows, chunk_values(parse_schedule(events, len(rows), chunk_latents)))
+        # What we play unasked suits every chunk: an event waits for the next one. What the user wrote has to fit.
+        grid = chunk_latents if settings.events else 1
+        told = chunk_values(parse_schedule(events, len(rows), grid))
+    return Plan(rows, [told[max(0, (latent - 1) // chunk_latents * chunk_latents + 1)] for latent in range(len(rows))])
 
 
 @contextmanager
@@ -132,8 +133,8 @@ def roll(world: World, start: Start, script: Plan, settings: argparse.Namespace)
 
 def main(settings: argparse.Namespace) -> None:
     """Write the video and say what was done, and how fast."""
-    check_video(settings.out, settings.zoom)
-    world = load_world(settings.world)
+    check_video(settings.out)
+    world = load_world(settings.world, settings.device)
     script = plan(settings, world.config.chunk_latents)
     start = choose_start(world, settings, script.view)
     r = world.config.codec.temporal_factor

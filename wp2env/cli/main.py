@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import NoReturn
 
 DISTRIBUTION = "worldplay2-gym"
 DESCRIPTION = "WorldPlay2-Gym: a world model of Doom that you can play, look at, train and train agents in."
@@ -22,13 +22,14 @@ examples:
 
 `wp2 COMMAND --help` shows the options of a command, with examples.
 """
+INTERRUPTED = 130
 ERROR = 2  # exit code of everything that the user can mend
 EXTRAS = {"vizdoom": "doom", "pygame": "play", "stable_baselines3": "agents", "diffusers": "large", "minari": "data"}
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command: the words that name it, where it lives and what it needs. Its module is imported only when used."""
+    """One command: the words that name it and where it lives. Its module is imported only when used."""
 
     words: tuple[str, ...]
     help: str
@@ -36,7 +37,6 @@ class Command:
     module: str
     options: str = "add_arguments"  # the module's function that declares the options
     action: str = "main"  # and the one that takes them
-    needs: tuple[str, ...] = ()  # packages of the extras
 
 
 COMMANDS = (
@@ -55,9 +55,10 @@ COMMANDS = (
         "walk through a world with the keyboard",
         """\
   wp2 play
-  wp2 play --seed 3 --zoom 10""",
+  wp2 play --seed 3 --zoom 10
+  wp2 play --world runs/autoregressive/world --scene "a room with red walls, dim"
+  w a s d walk, the arrows look around, space jumps, v changes the view, Enter types an event, r begins anew.""",
         "wp2env.cli.play",
-        needs=("pygame",),
     ),
     Command(
         ("info",),
@@ -75,7 +76,6 @@ COMMANDS = (
   wp2 record doom --out data/test --clips 64 --frames 72 --split test
   The same command again continues a recording that was interrupted.""",
         "world_model.data.doom.record",
-        needs=("vizdoom",),
     ),
     Command(
         ("train", "doom"),
@@ -96,8 +96,25 @@ COMMANDS = (
         "add_export_arguments",
         "export_main",
     ),
+    Command(
+        ("bank",),
+        "give a world recorded starts to begin from",
+        """\
+  wp2 bank --data data/test --world worlds/mine
+  wp2 bank --data data/test --world worlds/mine --count 20
+  A bank that the world has already is replaced.""",
+        "wp2env.cli.bank",
+    ),
 )
 GROUPS = {"record": "record the true game", "train": "train a world"}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers a mistake with one sentence and the examples."""
+
+    def error(self, message: str) -> NoReturn:
+        examples = "" if self.epilog is None else f"\n\n{self.epilog.strip()}"
+        self.exit(ERROR, f"{self.prog}: error: {message}{examples}\n\n`{self.prog} --help` says more.\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,23 +122,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     command = _chosen(arguments)
     name = " ".join(("wp2", *command.words)) if command else "wp2"
-    debug = "--debug" in arguments[:1]
     try:
         settings = _parser(command).parse_args(arguments)
-        _check_packages(command.needs)
         return getattr(importlib.import_module(command.module), command.action)(settings) or 0
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except SystemExit as end:
         if not isinstance(end.code, str):
             raise
-        problem = end.code
+        problem = end.code.removeprefix(name.removeprefix("wp2 ") + ": ")
+        if isinstance(end.__context__, KeyboardInterrupt):
+            print(f"{name}: {problem}", file=sys.stderr)
+            return INTERRUPTED
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        if debug:
+        if arguments[:1] == ["--debug"]:
             raise
-        problem = str(error) or type(error).__name__
-    print(f"{name}: error: {problem.removeprefix(name.removeprefix('wp2 ') + ': ')}", file=sys.stderr)
+        problem = _sentence(error)
+    print(f"{name}: error: {problem}", file=sys.stderr)
     return ERROR
 
 
@@ -131,29 +149,30 @@ def _chosen(arguments: Sequence[str]) -> Command | None:
     return next((command for command in COMMANDS if words[: len(command.words)] == command.words), None)
 
 
-def _check_packages(names: Sequence[str]) -> None:
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            extra = f'pip install "{DISTRIBUTION}[{EXTRAS[name]}]"'
-            raise ImportError(f"this needs the package {name}, which is not installed; install it with {extra}")
+def _sentence(error: Exception) -> str:
+    """What to tell the user about an error."""
+    if isinstance(error, ImportError) and error.name in EXTRAS:
+        extra = f'pip install "{DISTRIBUTION}[{EXTRAS[error.name]}]"'
+        return f"this needs the package {error.name}, which is not installed; install it with {extra}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def _parser(chosen: Command | None) -> argparse.ArgumentParser:
     """The whole tree of commands; only the chosen one has its options, since these live in its module."""
     style = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = argparse.ArgumentParser(prog="wp2", description=DESCRIPTION, epilog=EXAMPLES, **style)
+    parser = _Parser(prog="wp2", description=DESCRIPTION, epilog=EXAMPLES, **style)
     parser.add_argument("--version", action="version", version=f"wp2 {_version()}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from; comes before the command")
     places = {(): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
     for command in COMMANDS:
-        group = command.words[:-1]
+        group, texts = command.words[:-1], {"help": command.help, "epilog": f"examples:\n{command.examples}", **style}
         if group not in places:
-            branch = places[()].add_parser(group[0], help=GROUPS[group[0]], description=GROUPS[group[0]])
+            texts["help"] = GROUPS[group[0]]
+            branch = places[()].add_parser(group[0], description=GROUPS[group[0]], **texts)
             places[group] = branch.add_subparsers(title="worlds", metavar="WORLD", required=True)
-        epilog = f"examples:\n{command.examples}"
-        own = places[group].add_parser(
-            command.words[-1], help=command.help, description=command.help, epilog=epilog, **style
-        )
+        own = places[group].add_parser(command.words[-1], description=command.help, **{**texts, "help": command.help})
         if command is chosen:
             getattr(importlib.import_module(command.module), command.options)(own)
     return parser

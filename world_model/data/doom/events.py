@@ -28,7 +28,7 @@ CATEGORIES = ("environmental transition", "object addition or removal", "complex
 TRANSITION, OBJECTS_CHANGE, INTERACTION = CATEGORIES
 EVENT_THING = 7000  # thing ids of what events bring in
 NEAR, FAR = 100.0, 190.0  # map units in front of the player where something may appear
-DARK, DIM_OUTSIDE, BRIGHT = 136, 150, 255  # light levels
+DARK, FOGGY, DIM_OUTSIDE, BRIGHT = 136, 144, 150, 255  # light levels; in full light the engine shows no fog
 
 
 def _nothing_lasts(game: DoomGame) -> None:
@@ -127,6 +127,7 @@ def lights_up(game: DoomGame, rng: np.random.Generator) -> Event | None:
 @event_kind(TRANSITION)
 def fog(game: DoomGame, rng: np.random.Generator) -> Event | None:
     commands = {k: (f"special Sector_SetFade 0 {v} {v} {v}",) for k, v in enumerate(range(20, 160, 14))}
+    commands[0] += (f"special Light_Fade 0 {FOGGY} 40",)
     return Event("fog", TRANSITION, "grey fog rolls in", 14, commands, _change_scene(remark="in grey fog"))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from world_model.controls import FIRST_PERSON, PERSPECTIVE, THIRD_PERSON, StructuredCaption
 from world_model.data.clips import Clip
-from world_model.data.doom.events import BUILDERS, CATEGORIES, KINDS, Event
+from world_model.data.doom.events import BUILDERS, CATEGORIES, INTERACTION, KINDS, OBJECTS_CHANGE, TRANSITION, Event
 from world_model.data.doom.game import DoomGame, Step
 from world_model.data.doom.policies import DepthWalker, Explorer, Policy, TaskWalker, ThereAndBack
 from world_model.data.doom.recipe import Recipe
@@ -23,7 +23,11 @@ FIRST_PERSON_SHARE = 0.5
 FIRST_EVENT_FRAME, FRAMES_AFTER_EVENT = 6, 14
 TWIN_FRAMES = 12  # how long an event has to show itself
 PIXEL_CHANGE = 12  # grey levels in any channel that count as changed
-VISIBLE_SHARE = 0.008  # of the pixels (6 x 6 of 64 x 64) in the frame that differs most; without event it is 0
+VISIBLE_SHARE = {  # of the pixels, in the frame that differs most; without event it is 0
+    TRANSITION: 0.1,  # light and weather concern the whole picture
+    OBJECTS_CHANGE: 0.008,  # 6 x 6 of 64 x 64
+    INTERACTION: 0.008,
+}
 
 SOURCE = "ViZDoom, generated level {seed}"
 LICENCE = "own levels and art; characters, weapons and some objects from Freedoom (BSD-3-Clause)"
@@ -96,7 +100,7 @@ class Take:
         self.game.replay(past)
         self.game.begin(event)
         shown = [self.game.step(row) for row in ahead]
-        if change(twin, shown) >= VISIBLE_SHARE:
+        if change(twin, shown) >= VISIBLE_SHARE[event.category]:
             self.event, self.steps[before:] = event, shown
         else:
             self._reset()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from world_model import checkpoint
+from wp2env.starts import stamp
 
 KEPT_WORLDS = 4  # loaded networks that stay in memory when no environment uses them
 
@@ -56,11 +57,11 @@ class WorldHandle:
 
 
 @lru_cache(maxsize=KEPT_WORLDS)
-def _load(folder: Path, device: str, stamp: tuple[int, ...]) -> Any:
+def _load(folder: Path, device: str, written: tuple[int, ...]) -> Any:
     return checkpoint.load_world(folder, device)
 
 
 def _stamp(folder: Path) -> tuple[int, ...]:
     """Changes when the world is saved again, so that a trained world is not mistaken for its older self."""
     files = [folder / "config.json", folder / checkpoint.WEIGHTS]
-    return tuple(file.stat().st_mtime_ns for file in files if file.is_file())
+    return tuple(number for file in files if file.is_file() for number in stamp(file))

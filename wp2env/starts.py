@@ -96,11 +96,17 @@ def read_bank(file: str | Path) -> StartBank:
     file = Path(file)
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {str(file)!r}; give `starts=` a bank that StartBank.save wrote")
-    return _read(file, file.stat().st_mtime_ns)
+    return _read(file, stamp(file))
+
+
+def stamp(file: Path) -> tuple[int, ...]:
+    """What changes when a file is written anew; its time alone is too coarse for two writes in a row."""
+    now = file.stat()
+    return now.st_mtime_ns, now.st_size, now.st_ino
 
 
 @lru_cache(maxsize=8)
-def _read(file: Path, stamp: int) -> StartBank:
+def _read(file: Path, written: tuple[int, ...]) -> StartBank:
     try:
         with safe_open(str(file), framework="numpy") as reader:
             frames, perspectives = reader.get_tensor("frames"), reader.get_tensor("perspective")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 
 MAX_SEED = 2**32 - 1
 MAX_ZOOM = 32
+MAX_DEGREES = 180
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -22,6 +24,17 @@ def whole(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def degrees(text: str) -> float:
+    """The type of an option that takes an angle per latent frame."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= MAX_DEGREES:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} does not fit; give degrees, up to {MAX_DEGREES} either way")
+    return value
 
 
 def add_world_arguments(parser: argparse.ArgumentParser) -> None:

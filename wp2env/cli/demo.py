@@ -24,7 +24,7 @@ from world_model.control_scripts import (
 )
 from world_model.controls import FIRST_PERSON, NOTHING, PERSPECTIVE, StructuredCaption
 from world_model.world import World
-from wp2env.cli.arguments import MAX_ZOOM, add_world_arguments, whole
+from wp2env.cli.arguments import MAX_ZOOM, add_world_arguments, degrees, whole
 from wp2env.cli.video import Strip, check_video, write_video
 from wp2env.starts import BANK_FILE, Start, newest_whole_chunks, read_bank
 
@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--events", help=f"what happens, None for nothing (with the default actions: {script.events!r})"
     )
-    parser.add_argument("--yaw", type=float, default=10.0, help="degrees per latent of left and right (%(default)s)")
-    parser.add_argument("--pitch", type=float, default=DEFAULT_DEGREES, help="and of up and down (%(default)s)")
+    parser.add_argument("--yaw", type=degrees, default=10.0, help="degrees per latent of left and right (%(default)s)")
+    parser.add_argument("--pitch", type=degrees, default=DEFAULT_DEGREES, help="and of up and down (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("demo.mp4"), help="an .mp4 or .gif file (%(default)s)")
     parser.add_argument("--zoom", type=whole(1, MAX_ZOOM), default=6, help="size of a pixel (%(default)s)")
     parser.add_argument("--plain", action="store_true", help="no line about controls and event under the pictures")
@@ -127,7 +127,7 @@ def roll(world: World, start: Start, script: Plan, settings: argparse.Namespace)
     for first in range(1, len(script.rows), n):
         rows = script.rows[first : first + n]
         held = np.concatenate([rows, np.repeat(rows[-1:], n - len(rows), axis=0)])  # the last chunk must be whole
-        stream.set_caption([0], character=start.character(int(rows[0, PERSPECTIVE])), event=script.events[first])
+        stream.set_caption([0], character=start.character(int(rows[-1, PERSPECTIVE])), event=script.events[first])
         yield from stream.step(held[None])[0, : len(rows) * r].cpu().numpy()
 
 

@@ -20,9 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(settings: argparse.Namespace) -> None:
     """Print the card of a world, its sizes and the versions of the packages that matter."""
     folder = find_world(settings.world)
+    world = load_world(folder)
     card = folder / CARD
     print(card.read_text().strip() if card.is_file() else f"{folder} has no {CARD}")
-    world = load_world(settings.world)
     config = world.config
     parameters = {name: sum(p.numel() for p in part.parameters()) for name, part in world.named_children()}
     print(f"\nworld       {config.name}, {folder}")

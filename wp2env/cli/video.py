@@ -15,7 +15,8 @@ from world_model.controls import FIRST_PERSON, NOTHING, FrameAction
 
 SUFFIXES = (".mp4", ".gif")
 LINE, MARGIN, SCALE = 18, 6, 0.42  # pixels of a text line, of the space around it, and the font's size
-LETTER, SHORTEST = 7.5, 8  # pixels of a letter on average, letters of a line at least
+SAMPLE = "a room with banded white walls, turn +12"
+SHORTEST = 8  # letters of a line at least
 GREY, YELLOW = (150, 150, 150), (255, 210, 80)
 
 Lines = list[tuple[str, tuple[int, int, int]]]  # texts with their colours
@@ -95,7 +96,8 @@ def enlarge(frame: np.ndarray, zoom: int) -> np.ndarray:
 
 def wrap(lines: Lines, width: int) -> Lines:
     """The lines broken where they would be wider than a picture; each is one line at least."""
-    letters = max(SHORTEST, int((width - 2 * MARGIN) / LETTER))
+    (sample, _), _ = cv2.getTextSize(SAMPLE, cv2.FONT_HERSHEY_SIMPLEX, SCALE, 1)
+    letters = max(SHORTEST, int(0.95 * (width - 2 * MARGIN) * len(SAMPLE) / sample))
     return [(piece, colour) for text, colour in lines for piece in textwrap.wrap(text, letters) or [""]]
 
 

@@ -46,14 +46,16 @@ def measure(seed: int, clips: int, frames: int, size: int, with_events: bool) ->
 
     others = set(children(os.getpid()))
     studio = LevelStudio(Recipe(seed, "train", frames, size), list(range(clips)), with_events)
-    studio.record(0)  # the first episode loads sprites and sounds
-    engines = set(children(os.getpid())) - others
-    begun, own = time.perf_counter(), time.process_time()
-    engine_before = sum(processor_seconds(engine) for engine in engines)
-    events = sum(studio.record(index).meta["event"] is not None for index in range(clips))
-    wall, own = time.perf_counter() - begun, time.process_time() - own
-    engine = sum(processor_seconds(process) for process in engines) - engine_before
-    studio.close()
+    try:
+        studio.record(0)  # the first episode loads sprites and sounds
+        engines = set(children(os.getpid())) - others
+        begun, own = time.perf_counter(), time.process_time()
+        engine_before = sum(processor_seconds(engine) for engine in engines)
+        events = sum(studio.record(index).meta["event"] is not None for index in range(clips))
+        wall, own = time.perf_counter() - begun, time.process_time() - own
+        engine = sum(processor_seconds(process) for process in engines) - engine_before
+    finally:
+        studio.close()
     return {
         "frames per second and core": clips * frames / wall,
         "frames per processor second": clips * frames / (own + engine),

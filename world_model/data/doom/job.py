@@ -45,8 +45,8 @@ def jobs(recipe: Recipe, clips: int) -> list[Job]:
 def serve(report: Connection, core: int, out: Path, recipe: Recipe) -> None:
     """Record the jobs that arrive as ``(job, lost clips)`` until None arrives; the main function of the child.
 
-    Reports ``("began", clip)``, ``("recorded", clip)`` and ``("shard", manifest entry or None)``. Engine and
-    recorder share one core, because their lock step is twice as fast there.
+    Reports ``("began", clip)``, ``("recorded", clip)``, ``("shard", manifest entry or None)`` and, before it gives up,
+    ``("failed", why)``. Engine and recorder share one core, because their lock step is twice as fast there.
     """
     os.setpgrp()  # one group with the engine, so that the parent can end both
     os.set_inheritable(report.fileno(), False)  # or the engine would keep the pipe open after this process has died
@@ -65,6 +65,8 @@ def serve(report: Connection, core: int, out: Path, recipe: Recipe) -> None:
             report.send(("shard", _assemble(out / job.file, job, parts)))
     except (EOFError, ConnectionError):
         sys.exit(1)  # the parent is gone, and nobody needs a traceback
+    except OSError as error:  # a full disk: no other child could do better
+        report.send(("failed", str(error)))
 
 
 def _part(parts: Path, index: int) -> Path:

@@ -119,6 +119,8 @@ class Recording:
         elif message == "recorded":
             worker.clip, self.crashes = None, 0
             self.bar.update(self.recipe.frames)
+        elif message == "failed":
+            raise RuntimeError(f"recording into {self.out} failed ({content}); once that is mended, call it again")
         else:
             worker.job = None
             if content:
@@ -198,8 +200,8 @@ def record(
 
     Complete shards that are already there are kept, so the same call goes on where another one stopped, and a call
     with more clips adds to them; clips that were lost are tried again. Returns the opened store. Raises `ValueError`
-    for impossible numbers and for a folder that holds another recording, `RuntimeError` when the engine does not work
-    at all.
+    for impossible numbers and for a folder that holds another recording, `RuntimeError` when the engine or the disk
+    does not work at all.
     """
     limits = {"clips": (clips, 1, 10**7), "frames": (frames, 2, 10**5), "workers": (workers, 1, 512)}
     limits |= {"size": (size, 8, 480), "seed": (seed, 0, 2**63)}

@@ -223,6 +223,16 @@ def test_killing_the_command_ends_its_children_and_the_next_call_completes(tmp_p
     assert checksums(tmp_path / "killed") == checksums(tmp_path / "whole") and not parts.exists()
 
 
+def test_a_full_disk_is_told_in_one_sentence(tmp_path):
+    pytest.importorskip("vizdoom", reason="the Doom engine is an optional extra")
+    import resource
+
+    command = [sys.executable, "-m", "world_model.data.doom.record", "--no-progress", "--out", str(tmp_path)]
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # noqa: E731
+    ended = subprocess.run([*command, "--clips", "4"], preexec_fn=limit, capture_output=True, text=True)
+    assert ended.returncode and "File too large" in ended.stderr and "Traceback" not in ended.stderr
+
+
 def test_a_half_written_clip_is_recorded_again(recorded, tmp_path):
     from world_model.data.doom.record import record
 

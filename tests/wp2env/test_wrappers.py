@@ -12,9 +12,10 @@ from wp2env.wrappers import CaptionObservation
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # which is what a wrapper is for
 def test_captions_in_the_observation_pass_gymnasiums_checker(make):
-    check_env(CaptionObservation(make()), skip_render_check=True)
+    with pytest.warns(UserWarning, match="is different from the unwrapped version") as warned:  # as a wrapper is
+        check_env(CaptionObservation(make()), skip_render_check=True)
+    assert len(warned) == 1
 
 
 def test_the_caption_stands_beside_the_picture(make):

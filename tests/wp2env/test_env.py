@@ -52,6 +52,31 @@ def test_the_idle_action_and_the_keys_are_actions_of_the_space(make, mode):
     assert env.get_keys_to_action()[(ARROW_LEFT,)] in env.action_space
 
 
+@pytest.mark.parametrize("mode", ["dict", "multidiscrete", "discrete"])
+def test_gymnasiums_player_takes_the_keys(folder, mode, monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    import pygame
+    from gymnasium.utils.play import play
+
+    rows = []
+
+    def watch(before, after, action, *answer):
+        rows.append(action)
+        pygame.event.post(
+            pygame.event.Event(pygame.KEYDOWN, key=pygame.K_w) if len(rows) == 1 else pygame.event.Event(pygame.QUIT)
+        )
+
+    env = registered(folder, action_mode=mode, render_mode="rgb_array")
+    env.reset(seed=0, options={"start_index": 0})
+    idle, forward = env.unwrapped.idle_action(), env.unwrapped.get_keys_to_action()[(pygame.K_w,)]
+    play(env, noop=idle, seed=0, callback=watch, fps=1000)
+    assert all(map(np.array_equal, map(repr, rows), map(repr, (idle, forward))))
+
+
+def test_the_id_brings_its_package_along(folder):
+    assert gymnasium.make("wp2env:WorldPlay2-v0", world=str(folder)).spec.id.endswith("WorldPlay2-v0")
+
+
 def test_the_idle_action_moves_nothing_and_keeps_the_third_person(make):
     env = make()
     env.reset(seed=0, options={"perspective": 0})

@@ -395,6 +395,7 @@ def test_one_window_shows_all_slots(make_vec, monkeypatch):
     envs = make_vec(4, render_mode="human", action_mode="discrete")
     envs.reset(seed=0)
     assert envs.render() is None and envs._window._screen.get_size() == (512, 512)
+    assert envs.clone().render_mode is None
     envs.close()
 
 

@@ -59,13 +59,13 @@ def choose(store: ClipStore, count: int) -> list[Clip]:
     Raises:
         ValueError: when the store has too few.
     """
-    visits: Counter[int | None] = Counter()
-    ranked: list[tuple[int, Clip]] = []  # with the number of clips before it that visit the same level
+    visits: Counter[tuple[int | None, int]] = Counter()
+    ranked: list[tuple[int, Clip]] = []  # with the number of clips before it that see the same level in the same view
     for index in np.random.default_rng(0).permutation(len(store)):
         clip = store[int(index)]
-        level = clip.meta.get("level_seed")
-        ranked.append((visits[level], clip))
-        visits[level] += 1
+        place = clip.meta.get("level_seed"), _view(clip)
+        ranked.append((visits[place], clip))
+        visits[place] += 1
     ranked.sort(key=lambda pair: pair[0])
     chosen: list[Clip] = []
     for view, wanted, name in ((THIRD_PERSON, count // 2, "third"), (FIRST_PERSON, count - count // 2, "first")):

@@ -54,6 +54,12 @@ def test_the_default_script_fits_every_chunk(latents):
     assert len(changes) == 2 and all((latent - 1) % latents == 0 for latent in changes)
 
 
+def test_an_event_is_in_force_from_its_latent_or_the_next_chunk_on():
+    told = {"actions": "w-16", "events": "None-8,rain-8"}
+    assert demo.plan(settings(**told), 1).events == ["None"] * 8 + ["rain"] * 8
+    assert demo.plan(settings(**told), 4).events == ["None"] * 9 + ["rain"] * 7
+
+
 def test_chunks_of_several_latents_and_frames(run, chunked_folder, tmp_path):
     answer = run("--zoom", "2", "--plain", world=chunked_folder)
     assert answer.code == 0, answer.err
@@ -127,7 +133,12 @@ def test_a_missing_world_and_missing_starts_say_what_to_do(run, bankless_folder)
 
 @pytest.mark.parametrize(
     ("name", "named"),
-    [("demo.avi", ".mp4 or .gif"), ("demo", ".mp4 or .gif"), ("none/demo.mp4", "make it first"), ("f.mp4", "folder")],
+    [
+        ("demo.avi", ".mp4 or .gif"),
+        ("demo", ".mp4 or .gif"),
+        ("none/demo.mp4", "make it first"),
+        ("f.mp4", "f.mp4 is a folder"),
+    ],
 )
 def test_a_video_that_cannot_be_written_is_refused_before_the_world_is_loaded(run, tmp_path, name, named):
     (tmp_path / "f.mp4").mkdir()
@@ -145,11 +156,16 @@ def test_a_place_without_permission_is_refused(run, monkeypatch, tmp_path):
 def test_an_interrupted_video_leaves_the_old_one(run, monkeypatch, tmp_path):
     (tmp_path / "demo.mp4").write_bytes(b"old")
 
+    pictures = iter([np.zeros((192, 192, 3), np.uint8)] * 3)
+
     def interrupted(*args):
-        raise KeyboardInterrupt
+        picture = next(pictures, None)
+        if picture is None:
+            raise KeyboardInterrupt
+        return picture
 
     monkeypatch.setattr(video, "with_lines", interrupted)
-    assert run("--actions", "w-4").code == 130
+    assert run("--actions", "w-6").code == 130
     assert [path.name for path in tmp_path.iterdir()] == ["demo.mp4"]
     assert (tmp_path / "demo.mp4").read_bytes() == b"old"
 

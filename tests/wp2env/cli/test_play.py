@@ -15,7 +15,6 @@ from wp2env.keyboard import ARROW_DOWN, ARROW_LEFT, ARROW_RIGHT, ARROW_UP
 pygame = pytest.importorskip("pygame")
 W, A, S, D, V, R = map(ord, "wasdvr")
 SPACE, ENTER, BACKSPACE = pygame.K_SPACE, pygame.K_RETURN, pygame.K_BACKSPACE
-START = 0  # of the tiny world, in first person
 
 
 @pytest.fixture
@@ -213,11 +212,11 @@ def test_the_command_plays_until_escape(wp2, folder, keyboard):
     assert not pygame.display.get_init()
 
 
-def test_the_pace_is_the_worlds(wp2, folder, keyboard):
+def test_it_is_not_faster_than_the_world(wp2, folder, keyboard):
     drawn = keyboard({8: [pygame.QUIT]})
     assert wp2("play", "--world", folder, "--steps", "1").code == 0
     seconds = drawn[7][-1] - drawn[1][-1]
-    assert 6 / 8.75 - 0.05 < seconds < 6 / 8.75 * 2
+    assert seconds > 6 / 8.75 - 0.05
 
 
 def test_a_world_without_starts_begins_from_text(wp2, bankless_folder, keyboard):
@@ -234,11 +233,11 @@ def test_a_missing_world_is_one_sentence(wp2, monkeypatch):
     assert not pygame.display.get_init()
 
 
-def test_without_a_display_the_demo_is_recommended(wp2, folder, monkeypatch):
+def test_without_a_display_the_demo_is_recommended(wp2, monkeypatch):
     for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pygame.display, "get_driver", lambda: "offscreen")
-    assert "wp2 demo" in wp2("play", "--world", folder).error
+    assert "wp2 demo" in wp2("play", "--world", "nowhere").error
     monkeypatch.setenv("SDL_VIDEODRIVER", "nonsense")
-    error = wp2("play", "--world", folder).error
+    error = wp2("play", "--world", "nowhere").error
     assert "nonsense" in error and "wp2 demo" in error

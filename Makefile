@@ -11,9 +11,6 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.10 python3; 
 	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& echo $$p && break; done)
 
-# Idle worker threads must not spin: they would take the time of the processes beside them.
-export OMP_WAIT_POLICY := PASSIVE
-
 .DEFAULT_GOAL := help
 .PHONY: help run test lint clean
 

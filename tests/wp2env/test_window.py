@@ -39,3 +39,13 @@ def test_without_pygame_the_window_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(DependencyNotInstalled, match=r"needs pygame; run `pip install 'worldplay2-gym\[play\]'`"):
         Window("test", fps=9)
+
+
+def test_without_a_display_the_window_says_what_to_render(monkeypatch):
+    import pygame
+
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: "offscreen")
+    with pytest.raises(RuntimeError, match="no window can be opened here .*; render 'rgb_array'"):
+        Window("test", fps=1000).show(np.zeros((32, 32, 3), np.uint8))
+    assert not pygame.display.get_init()

@@ -43,8 +43,8 @@ def main(args: argparse.Namespace) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     budget = Budget(args.steps, args.minutes)
+    store = ClipStore(args.data)  # first, so that a wrong path leaves nothing behind
     world = _starting_world(args)
-    store = ClipStore(args.data)
     settings = getattr(world.config.curriculum, args.stage)
     if args.stage in CODEC_STAGES:
         stage = CODEC_STAGES[args.stage](world.codec, store, settings)

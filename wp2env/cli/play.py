@@ -7,7 +7,6 @@ look at the other.
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from wp2env.cli.video import GREY, YELLOW, Lines, enlarge, with_lines, wrap
 from wp2env.env import WorldPlay2Env
 from wp2env.keyboard import ARROW_DOWN, ARROW_LEFT, ARROW_RIGHT, ARROW_UP, SPACE, A, D, S, V, W
 from wp2env.spaces import MAX_EVENT
+from wp2env.window import open_display
 
 ENTER, KEYPAD_ENTER, ESCAPE, BACKSPACE, R = 0x0D, 0x40000058, 0x1B, 0x08, ord("r")  # SDL's key codes
 MAX_YAW, MAX_PITCH = 12.0, 4.0  # degrees per latent frame, as fast as the recorded players turn
@@ -137,18 +137,9 @@ class Screen:
     """
 
     def __init__(self, title: str) -> None:
-        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-        import pygame
-
-        self.pygame = pygame
-        try:
-            pygame.display.init()
-        except pygame.error as error:
-            raise _no_display(str(error)) from error
-        # Where SDL finds no display it draws where nobody sees it; only who asks for that by name shall have it.
-        if pygame.display.get_driver() in ("offscreen", "dummy") and not os.environ.get("SDL_VIDEODRIVER"):
-            pygame.display.quit()
-            raise _no_display("no display was found")
+        self.pygame = pygame = open_display(
+            "play needs a display, and on a machine without one `wp2 demo` writes a video"
+        )
         pygame.display.set_caption(title)
         self.clock, self.height = pygame.time.Clock(), 0
         self.window: Any = None
@@ -214,10 +205,3 @@ def main(settings: argparse.Namespace) -> None:
         screen.play(player, rate, settings.zoom)
     finally:
         screen.close()
-
-
-def _no_display(reason: str) -> RuntimeError:
-    return RuntimeError(
-        f"no window can be opened here ({reason}); play needs a display, and on a machine without one "
-        "`wp2 demo` writes a video"
-    )

@@ -78,6 +78,17 @@ COMMANDS = (
         "world_model.data.doom.record",
     ),
     Command(
+        ("import",),
+        "turn public videos with camera poses into recordings to train on",
+        """\
+  wp2 import sekai --source data/sekai --out data/sekai-64
+  wp2 import spatialvid --source data/spatialvid --out data/spatialvid-480p --size 448x832 --rate 16
+  wp2 import folder --source data/walks --out data/walks-64 --licence CC-BY-4.0
+  wp2 import folder --source data/walks --out data/sure --licence CC0 --skip-broken --settings limits.json
+  Nothing is downloaded; the folder's clips.jsonl tells what became of every clip.""",
+        "world_model.data.public.command",
+    ),
+    Command(
         ("train", "doom"),
         "train a world on recordings of the game, stage by stage",
         """\

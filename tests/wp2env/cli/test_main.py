@@ -114,6 +114,7 @@ def test_an_interrupt_ends_quietly(wp2, monkeypatch, command):
     required = {"record": ["--out", "o", "--clips", "1"], "export": ["run", "out"]}
     required["train"] = ["--stage", "codec", "--data", "d", "--out", "o"]
     required["bank"] = ["--data", "d", "--world", "w"]
+    required["import"] = ["folder", "--source", "s", "--out", "o"]
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt

@@ -23,7 +23,7 @@ class ActionThresholds:
     Poses know no metres, so a step is compared with the steps of its own clip.
     """
 
-    still: float = 1e-3  # length per frame, in the poses' unit, that is never a movement
+    still: float = 1e-4  # length per frame, in the poses' unit, that is never a movement; some sets scale clips to 1
     usual_quantile: float = 0.9  # of the steps above ``still``: the clip's usual step
     moving: float = 0.3  # share of the usual step from which on a step is a movement
     sector: float = 22.5  # degrees off an axis from which on the other axis counts too; 22.5 makes eight equal sectors

@@ -50,6 +50,8 @@ def main(args: argparse.Namespace) -> None:
         settings = with_thresholds(settings, args.settings)
     if not args.source.is_dir():
         raise ValueError(f"{args.source} is no folder; give the folder of the public set with --source")
+    if args.limit is not None and args.limit < 1:
+        raise ValueError(f"--limit is {args.limit}, at least 1 clip must be looked at")
     clips = tqdm(islice(_clips(args), args.limit), unit="clip", disable=args.no_progress)
     recipe = {"layout": args.layout, "source": str(args.source), "poses": args.poses or "as usual"}
     store, outcome = convert(clips, args.out, settings, args.skip_broken, recipe)

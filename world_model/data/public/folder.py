@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from world_model.controls import FIRST_PERSON
+from world_model.data.public.arrays import load_arrays
 from world_model.data.public.captions import read_captions
 from world_model.data.public.poses import PoseError, Trajectory, from_quaternions, inverse, square
 from world_model.data.public.sources import SourceClip
@@ -65,11 +66,7 @@ def read_poses(video: Path, facts: VideoFacts) -> Trajectory:
 
 
 def _from_matrices(path: Path, needs_frames: bool = False) -> Trajectory:
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
-    except (OSError, ValueError) as error:
-        raise PoseError(path, None, f"it is not a readable .npz file ({error})") from None
+    arrays = load_arrays(path)
     known = [name for name in ("camera_to_world", "world_to_camera") if name in arrays]
     if not known:
         raise PoseError(path, None, "it holds neither camera_to_world nor world_to_camera")

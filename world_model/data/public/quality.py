@@ -52,13 +52,14 @@ def _rms(vectors: np.ndarray) -> float:
 
 def picture_measures(frames: np.ndarray) -> dict[str, float]:
     """Exposure and change of pictures, uint8 ``[T, H, W, 3]``."""
-    luma = np.stack([frame @ LUMA for frame in frames]).astype(np.float32)
-    return {
-        "change": float(np.abs(np.diff(luma, axis=0)).mean()),
-        "luma": float(luma.mean()),
-        "clipped": float(((luma <= DARKEST) | (luma >= BRIGHTEST)).mean()),
-        "contrast": float(luma.std(axis=(1, 2)).mean()),
-    }
+    changes, numbers, before = [], [], None
+    for luma in (frame @ LUMA for frame in frames):  # one at a time: all of them would be 600 large pictures
+        numbers.append((luma.mean(), ((luma <= DARKEST) | (luma >= BRIGHTEST)).mean(), luma.std()))
+        if before is not None:
+            changes.append(np.abs(luma - before).mean())
+        before = luma
+    mean, clipped, contrast = (float(number) for number in np.mean(numbers, axis=0))
+    return {"change": float(np.mean(changes)), "luma": mean, "clipped": clipped, "contrast": contrast}
 
 
 def faults(measures: dict[str, float], limits: QualityLimits) -> list[str]:

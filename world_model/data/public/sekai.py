@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from world_model.data.public import captions
+from world_model.data.public.arrays import load_arrays
 from world_model.data.public.poses import PoseError, Trajectory, inverse, square
 from world_model.data.public.sources import SourceClip
 from world_model.data.public.stitching import stitch
@@ -36,7 +37,7 @@ def read(folder: Path, world_to_camera: bool = False) -> Iterator[SourceClip]:
     tables = [path for path in sorted(folder.rglob("*.csv")) if "videoFile" in _columns(path)]
     if not tables:
         raise ValueError(f"{folder} holds no table with the column videoFile; give Sekai's folder with its .csv files")
-    files = {path.name: path for path in sorted(folder.rglob("*")) if path.suffix in (".npz", "", *NAMES)}
+    files = {path.name: path for path in sorted(folder.rglob("*")) if path.suffix in (".npz", *NAMES) or path.is_dir()}
     seen: set[str] = set()
     for table in tables:
         with open(table, newline="", encoding="utf-8-sig") as lines:
@@ -85,16 +86,11 @@ def _first_frame(piece: Path) -> int:
 
 
 def _piece(path: Path, first: int, world_to_camera: bool) -> Trajectory:
-    if not path.is_file():
-        raise PoseError(path, None, "there is no such camera file")
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            name = next(name for name in CAMERAS if name in content)
-            cameras = square(content[name])
-    except StopIteration:
-        raise PoseError(path, None, f"it holds none of {', '.join(CAMERAS)}") from None
-    except (OSError, ValueError) as error:
-        raise PoseError(path, None, f"it is not a readable .npz file ({error})") from None
+    arrays = load_arrays(path)
+    name = next((name for name in CAMERAS if name in arrays), None)
+    if name is None:
+        raise PoseError(path, None, f"it holds none of {', '.join(CAMERAS)}")
+    cameras = square(arrays[name])
     frames = first + np.arange(len(cameras), dtype=np.float64)
     turned = inverse(cameras) if world_to_camera and cameras.shape[1:] == (4, 4) else cameras
     return Trajectory(frames, turned, path)

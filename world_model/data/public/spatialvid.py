@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from world_model.data.public import captions
+from world_model.data.public.arrays import load_arrays
 from world_model.data.public.poses import PoseError, Trajectory, from_quaternions, inverse
 from world_model.data.public.sources import SourceClip
 from world_model.data.public.video import VideoFacts
@@ -55,12 +56,7 @@ def read(folder: Path, world_to_camera: bool = True) -> Iterator[SourceClip]:
 def read_poses(place: Path, world_to_camera: bool, video: VideoFacts) -> Trajectory:
     """The trajectory of an annotation folder."""
     path, indexes = place / "poses.npy", place / "indexes.txt"
-    if not path.is_file():
-        raise PoseError(path, None, "there is no such file of poses")
-    try:
-        rows = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise PoseError(path, None, f"it is not a readable .npy file ({error})") from None
+    rows = load_arrays(path).get("", np.empty(0))
     if rows.ndim != 2 or rows.shape[1] != 7:
         raise PoseError(path, None, f"poses have the shape {list(rows.shape)}, expected is [frames, 7]")
     cameras = from_quaternions(rows)

@@ -1,4 +1,7 @@
-"""Decoded video frames at a world's size: chosen ones, in order, one at a time."""
+"""Decoded video frames at a world's size: chosen ones, in order, one at a time.
+
+Frames are told apart by number, so a video is taken to have one frame rate throughout.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from world_model.controls import LATERAL, LONGITUDINAL, PERSPECTIVE, PITCH, YAW
 from world_model.data.public.actions import ActionThresholds, action_rows, ground_poses, up_direction
 
-ROW = st.tuples(st.floats(-4, 4), st.floats(-40, 40), st.integers(-1, 1), st.integers(-1, 1))
+ROW = st.tuples(st.floats(-4, 4), st.floats(-80, 80), st.integers(-1, 1), st.integers(-1, 1))
 
 
 def rows_of(drawn) -> np.ndarray:

@@ -27,7 +27,7 @@ from world_model.data.public.stitching import stitch
 from world_model.data.public.video import NAMES, VideoFacts
 
 LICENCE = "Sekai licence (non-commercial research); the videos belong to their makers"
-SOURCE = "Sekai, https://huggingface.co/datasets/Lixsp11/Sekai-Project"
+SOURCE = "Sekai, data set Lixsp11/Sekai-Project"
 CAMERAS = ("extrinsic", "extrinsics", "cam_c2w")
 SCENE = ("caption", "scene", "location", "weather", "timeOfDay")
 

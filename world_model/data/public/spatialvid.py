@@ -29,7 +29,7 @@ from world_model.data.public.sources import SourceClip
 from world_model.data.public.video import VideoFacts
 
 LICENCE = "CC-BY-NC-SA-4.0"
-SOURCE = "SpatialVID, https://huggingface.co/datasets/SpatialVID/SpatialVID-HQ"
+SOURCE = "SpatialVID, data set SpatialVID/SpatialVID-HQ"
 SCENE = ("SceneSummary", "SceneDesc", "SceneDescription")  # the first that is there
 TAGS = ("weather", "timeOfDay", "lighting")  # of "CategoryTag"
 

@@ -1,0 +1,89 @@
+"""Where the golden files are, and how they are compared.
+
+They hold the inputs, intermediate results and outputs of the published model at small random widths. They are not part
+of the repository: the folder is named by ``WP2_GOLDEN``, else ``../shared/golden``; without it these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from world_model.config import CodecConfig, MemoryConfig, TextConfig, TransformerConfig, VideoConfig, WorldConfig
+from world_model.large import Expert, LargeConfig, load_expert
+
+FOLDER = Path(os.environ.get("WP2_GOLDEN") or Path(__file__).parents[4] / "shared" / "golden")
+TOLERANCE = 1e-5
+
+
+class Golden:
+    """The golden files by case name."""
+
+    folder = FOLDER
+
+    def tensors(self, case: str) -> dict[str, Tensor]:
+        """The tensors of a case."""
+        return load_file(self.file(f"{case}.safetensors"))
+
+    def notes(self, case: str) -> dict:
+        """What is noted beside a case."""
+        return json.loads(self.file(f"{case}.json").read_text())
+
+    def file(self, name: str) -> Path:
+        """The path of a file; skips the test when it is not here."""
+        if not (self.folder / name).is_file():
+            pytest.skip(f"{self.folder / name} is not here (WP2_GOLDEN)")
+        return self.folder / name
+
+    @cache  # noqa: B019 - one object lives as long as the tests
+    def config(self) -> LargeConfig:
+        """The configuration of the small published model."""
+        sizes = self.notes("b_block")["model_config"]
+        return LargeConfig(
+            WorldConfig(
+                name="golden",
+                chunk_latents=4,
+                video=VideoConfig(height=64, width=128),
+                codec=CodecConfig(latent_channels=sizes["out_dim"], temporal_factor=4),
+                text=TextConfig(width=sizes["text_dim"]),
+                transformer=TransformerConfig(
+                    width=sizes["dim"],
+                    depth=sizes["num_layers"],
+                    heads=sizes["num_heads"],
+                    ffn_width=sizes["ffn_dim"],
+                    patch=sizes["patch_size"][1],
+                    frequency_width=sizes["freq_dim"],
+                    action_widths=(256, 1024),
+                    camera_scale=1.0,
+                ),
+                memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
+            ),
+            text_tokens=sizes["text_len"],
+            condition_channels=sizes["in_dim"] - sizes["out_dim"],
+            fine_widths=tuple(sizes["comp_dims"]),
+        )
+
+    @cache  # noqa: B019
+    def expert(self, name: str) -> Expert:
+        """An expert of the small published model, "high" or "low", in float32."""
+        return load_expert([self.file(f"weights_expert_{name}.safetensors")], self.config(), dtype=torch.float32)
+
+    def check(self, got: Tensor, expected: Tensor, what: str = "") -> None:
+        """Assert that two tensors agree to the tolerance in relative L2."""
+        assert got.shape == expected.shape, f"{what}: {tuple(got.shape)}, not {tuple(expected.shape)}"
+        distance = (got.double() - expected.double()).norm() / expected.double().norm().clamp_min(1e-12)
+        assert distance < TOLERANCE, f"{what}: {distance:.2e}"
+        if os.environ.get("WP2_GOLDEN_REPORT"):
+            print(f"{what}: {distance:.1e}")
+
+
+@pytest.fixture(scope="session")
+def golden() -> Golden:
+    return Golden()

@@ -1,0 +1,13 @@
+"""Worlds of the published size and layout: the WorldPlay2 weights on a Wan2.2 backbone.
+
+The blocks, the action branch, the rotary positions and the attention are those of `world_model.transformer`. What the
+published model does otherwise has its own file here: its picture-conditioned input (`transformer`), its history
+compressor (`compressor`), positions and cache of its memory (`context`), the heads of its few-step form (`few_step`)
+and the names of its tensors (`names`, `weights`).
+"""
+
+from world_model.large.config import WORLDPLAY2_14B, LargeConfig
+from world_model.large.expert import Expert
+from world_model.large.weights import load_expert
+
+__all__ = ["WORLDPLAY2_14B", "Expert", "LargeConfig", "load_expert"]

@@ -107,6 +107,7 @@ class HistoryCompressor(nn.Module):
 
     def forward(self, history: Tensor) -> Tensor:
         """Conditioned latents ``[B, T, 16 + 20, h, w]`` with even ``T`` to tokens ``[B, T / 2 * P, D]``."""
-        x = self.input(history.movedim(2, -1)).movedim(-1, 1)  # [B, C, T, h, w]
+        history = history.movedim(2, -1).to(self.input.weight.dtype)
+        x = self.input(history).movedim(-1, 1)  # [B, C, T, h, w]
         x = self.attention(self.blocks(x))
         return self.output(x.movedim(1, -1)).flatten(1, 3)

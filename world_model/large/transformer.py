@@ -45,7 +45,7 @@ class LargeTransformer(VelocityTransformer):
         a network without controls), ``text [B, L, X]`` of at most ``text_tokens`` rows; the missing ones are zero
         *before* the text layers and are attended like the others.
         """
-        text = functional.pad(text, (0, 0, 0, self.text_tokens - text.shape[1]))
+        text = functional.pad(text, (0, 0, 0, self.text_tokens - text.shape[1])).to(self.patch_embedding.weight.dtype)
         levels = timesteps.double() / TIMESTEPS
         some = timesteps.new_zeros(*timesteps.shape, 6) if rows is None else rows
         given = self.condition(group, levels, some, text, torch.ones_like(levels[..., None], dtype=torch.bool))

@@ -11,6 +11,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from world_model.checkpoint import misfits
+from world_model.codec import light
+from world_model.codec.light import LightCodec, LightCodecConfig
 from world_model.large.config import LargeConfig
 from world_model.large.expert import Expert
 from world_model.large.few_step import bank_shape, fuse_bank
@@ -99,12 +101,33 @@ def load_expert(
     banks = _interval_banks(source) if few_step else {}
     for fused, bank in banks.items():
         wanted[bank] = bank_shape(wanted.pop(fused), few_step)
-    if complaint := misfits(source.shapes, wanted):
-        raise ValueError(f"the tensors of {source} do not fit {config.world.name}: {complaint}")
+    _check(source, wanted, config.world.name)
     for ours, theirs in names.items():
         value = fuse_bank(source[banks[theirs]], few_step) if theirs in banks else source[theirs]
         _assign(expert, ours, from_published(theirs, value).to(device, dtype).contiguous())
     return expert.eval().requires_grad_(False)
+
+
+def load_light_codec(
+    files: Sequence[Path],
+    config: LightCodecConfig | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+) -> LightCodec:
+    """Load a light codec from its published files; raises as `load_expert`."""
+    source = TensorFiles(files)
+    with torch.device("meta"):
+        codec = LightCodec(config)
+    names = {name: light.published_name(name) for name in codec.state_dict()}
+    _check(source, {names[name]: tuple(value.shape) for name, value in codec.state_dict().items()}, "the light codec")
+    for ours, theirs in names.items():
+        _assign(codec, ours, source[theirs].to(device, dtype))
+    return codec.eval().requires_grad_(False)
+
+
+def _check(source: TensorFiles, wanted: dict[str, tuple[int, ...]], what: str) -> None:
+    if complaint := misfits(source.shapes, wanted):
+        raise ValueError(f"the tensors of {source} do not fit {what}: {complaint}")
 
 
 def _interval_banks(source: TensorFiles) -> dict[str, str]:

@@ -6,11 +6,13 @@ of the repository: the folder is named by ``WP2_GOLDEN``, else ``../shared/golde
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -74,6 +76,25 @@ class Golden:
     def expert(self, name: str) -> Expert:
         """An expert of the small published model, "high" or "low", in float32."""
         return load_expert([self.file(f"weights_expert_{name}.safetensors")], self.config(), dtype=torch.float32)
+
+    @staticmethod
+    def drawn(name: str, shape: tuple[int, ...], seed: int, gain: float) -> Tensor:
+        """A parameter of the full-width cases, which are not stored but follow from their names (splitmix64)."""
+        base = np.frombuffer(hashlib.sha256(f"{seed}|{name}".encode()).digest()[:8], "<u8")[0]
+        count = int(np.prod(shape))
+        with np.errstate(over="ignore"):
+            z = base + np.arange(count, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            z = z ^ (z >> np.uint64(31))
+        u = 2 * ((z >> np.uint64(40)) / 2**24 - 0.5)
+        if len(shape) == 1:
+            u = 0.1 * u
+        elif name.endswith("gamma"):
+            u = 1 + 0.25 * u
+        else:
+            u = gain * u * np.sqrt(3 / (count / shape[0]))
+        return torch.from_numpy(u.astype(np.float32)).reshape(shape)
 
     def check(self, got: Tensor, expected: Tensor, what: str = "") -> None:
         """Assert that two tensors agree to the tolerance in relative L2."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from world_model.solvers import UniPC
 
 
 def scrambled(toy, few_step, seed):
+    torch.manual_seed(seed)
     expert = Expert(toy, few_step).eval().requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
     for value in expert.parameters():
@@ -108,3 +111,13 @@ def test_a_guidance_scale_of_one_is_no_guidance(experts):
     guidance = Guidance(draw(6, 2, 2, 8), {"high": 1.0, "low": 1.0})
     plain, guided = (roll(experts, 2, 2, solved, guidance=given) for given in (None, guidance))
     torch.testing.assert_close(plain, guided, rtol=1e-4, atol=1e-4)
+
+
+def test_a_bf16_expert_stays_near_its_float32_twin(experts):
+    twins = {name: deepcopy(expert).bfloat16() for name, expert in experts.items()}
+
+    def once(rollout, noise, rows, text):
+        return rollout.evaluate("high", noise, 950.0, rows, text)[0]
+
+    full, half = (roll(pair, 2, 3, once) for pair in (experts, twins))
+    assert half.dtype == torch.float32 and (half - full).norm() < 0.1 * full.norm()

@@ -8,6 +8,6 @@ and the names of its tensors (`names`, `weights`).
 
 from world_model.large.config import WORLDPLAY2_14B, LargeConfig
 from world_model.large.expert import Expert
-from world_model.large.weights import load_expert, load_light_codec
+from world_model.large.weights import load_expert, load_light_codec, load_umt5, load_wan_codec
 
-__all__ = ["WORLDPLAY2_14B", "Expert", "LargeConfig", "load_expert", "load_light_codec"]
+__all__ = ["WORLDPLAY2_14B", "Expert", "LargeConfig", "load_expert", "load_light_codec", "load_umt5", "load_wan_codec"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,7 +19,11 @@ from world_model.large.expert import Expert
 from world_model.large.few_step import bank_shape, fuse_bank
 from world_model.large.names import from_published, published_name, published_shape
 
-EXPERTS = ("high", "low")
+if TYPE_CHECKING:
+    from world_model.codec.wan import WanCodec
+    from world_model.text.umt5 import UMT5Encoder
+
+Module = TypeVar("Module", bound=torch.nn.Module)
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 WRAPPERS = ("module.", "model.")  # prefixes that training code leaves on every name; stripped in this order
 BANK_NAMES = tuple(f"head.{form}" for form in ("{}", "pdd_{}", "head.{}"))  # of a head per interval, one extra axis
@@ -108,21 +113,64 @@ def load_expert(
     return expert.eval().requires_grad_(False)
 
 
-def load_light_codec(
-    files: Sequence[Path],
-    config: LightCodecConfig | None = None,
-    dtype: torch.dtype = torch.float32,
-    device: str | torch.device = "cpu",
-) -> LightCodec:
-    """Load a light codec from its published files; raises as `load_expert`."""
-    source = TensorFiles(files)
+def load_light_codec(files: Sequence[Path], config: LightCodecConfig | None = None, **place: Any) -> LightCodec:
+    """Load a light codec from its published files; ``place`` and errors as in `load_expert`, float32 by default."""
     with torch.device("meta"):
         codec = LightCodec(config)
-    names = {name: light.published_name(name) for name in codec.state_dict()}
-    _check(source, {names[name]: tuple(value.shape) for name, value in codec.state_dict().items()}, "the light codec")
+    return _renamed(codec, files, light.published_name, "the light codec", **place)
+
+
+def load_wan_codec(files: Sequence[Path], sizes: dict[str, Any] | None = None, **place: Any) -> WanCodec:
+    """Load the Wan2.1 autoencoder from a safetensors copy of its original file; ``sizes`` are diffusers' settings.
+
+    ``place`` and errors as in `load_expert`, float32 by default. Needs the extra ``large``.
+    """
+    from diffusers import AutoencoderKLWan
+
+    from world_model.codec import wan
+
+    with torch.device("meta"):
+        vae = AutoencoderKLWan(**(sizes or {}))
+
+    def name_of(name: str) -> str:
+        return wan.original_name(name, vae.config.num_res_blocks)
+
+    return wan.WanCodec(_renamed(vae, files, name_of, "the Wan autoencoder", **place))
+
+
+def load_umt5(
+    files: Sequence[Path], tokenizer: Any = None, sizes: dict[str, int] | None = None, **place: Any
+) -> UMT5Encoder:
+    """Load the caption encoder from a safetensors copy of its original file; ``sizes`` are transformers' settings.
+
+    ``place`` and errors as in `load_expert`, float32 by default. Needs the extra ``large``.
+    """
+    from transformers import UMT5EncoderModel
+
+    from world_model.text import umt5
+
+    with torch.device("meta"):
+        model = UMT5EncoderModel(umt5.configuration(**(sizes or {})))
+    model = _renamed(model, files, umt5.original_name, "the umT5 encoder", **place)
+    model.tie_weights()
+    return umt5.UMT5Encoder(model, tokenizer)
+
+
+def _renamed(
+    module: Module,
+    files: Sequence[Path],
+    published: Callable[[str], str],
+    what: str,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+) -> Module:
+    """Fill a module on the meta device with tensors that have the module's shapes under other names."""
+    source = TensorFiles(files)
+    names = {name: published(name) for name in module.state_dict()}
+    _check(source, {names[name]: tuple(value.shape) for name, value in module.state_dict().items()}, what)
     for ours, theirs in names.items():
-        _assign(codec, ours, source[theirs].to(device, dtype))
-    return codec.eval().requires_grad_(False)
+        _assign(module, ours, source[theirs].to(device, dtype))
+    return module.eval().requires_grad_(False)
 
 
 def _check(source: TensorFiles, wanted: dict[str, tuple[int, ...]], what: str) -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from world_model.config import CodecConfig, MemoryConfig, TextConfig, TransformerConfig, VideoConfig, WorldConfig
-from world_model.large import Expert, LargeConfig, load_expert
+from world_model.large import Expert, LargeConfig, load_expert, load_wan_codec
 
 FOLDER = Path(os.environ.get("WP2_GOLDEN") or Path(__file__).parents[4] / "shared" / "golden")
 TOLERANCE = 1e-5
@@ -96,6 +96,16 @@ class Golden:
             u = gain * u * np.sqrt(3 / (count / shape[0]))
         return torch.from_numpy(u.astype(np.float32)).reshape(shape)
 
+    @staticmethod
+    def ours(latents: Tensor) -> Tensor:
+        """``[C, T, h, w]`` of the golden files to ``[1, T, C, h, w]``."""
+        return latents.transpose(0, 1)[None]
+
+    @staticmethod
+    def theirs(latents: Tensor) -> Tensor:
+        """The inverse of `ours`."""
+        return latents[0].transpose(0, 1)
+
     def check(self, got: Tensor, expected: Tensor, what: str = "") -> None:
         """Assert that two tensors agree to the tolerance in relative L2."""
         assert got.shape == expected.shape, f"{what}: {tuple(got.shape)}, not {tuple(expected.shape)}"
@@ -108,3 +118,12 @@ class Golden:
 @pytest.fixture(scope="session")
 def golden() -> Golden:
     return Golden()
+
+
+@pytest.fixture(scope="session")
+def wan_codec(golden: Golden):
+    """The Wan autoencoder at small random widths; skips the test without the extra ``large``."""
+    pytest.importorskip("diffusers")
+    notes = golden.notes("h_wan_vae")
+    sizes = {name: notes[name] for name in ("dim_mult", "num_res_blocks", "temperal_downsample")}
+    return load_wan_codec([golden.file("weights_wan_vae.safetensors")], {"base_dim": notes["dim"], **sizes})

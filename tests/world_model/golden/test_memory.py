@@ -11,20 +11,11 @@ from world_model.large.denoise import evaluate
 from world_model.transformer.rotary import rotary_table
 
 
-def ours(latents: torch.Tensor) -> torch.Tensor:
-    """``[C, T, h, w]`` of the golden files to ``[1, T, C, h, w]``."""
-    return latents.transpose(0, 1)[None]
-
-
-def theirs(latents: torch.Tensor) -> torch.Tensor:
-    return latents[0].transpose(0, 1)
-
-
-def history_of(given: dict[str, torch.Tensor], count: int) -> History:
+def history_of(golden, given: dict[str, torch.Tensor], count: int) -> History:
     latents, small = given["in.hr_latents"][:, :count], given["in.lr_latents"][:, : count // 2]
     return History(
-        ours(torch.cat([latents, given["in.hr_y"][:, :count]])),
-        ours(torch.cat([small, given["in.lr_y"][:, : count // 2]])),
+        golden.ours(torch.cat([latents, given["in.hr_y"][:, :count]])),
+        golden.ours(torch.cat([small, given["in.lr_y"][:, : count // 2]])),
         given["in.actions"][None, :count],
     )
 
@@ -46,7 +37,7 @@ def check_memory(golden, expert, memory, given, prefix):
 )
 def test_golden_memory_tokens(golden, case, count, sink):
     given, notes, expert = golden.tensors("d_compressor"), golden.notes("d_compressor"), golden.expert("high")
-    memory = remember(expert, history_of(given, count), sink, 1)
+    memory = remember(expert, history_of(golden, given, count), sink, 1)
     check_memory(golden, expert, memory, given, f"out.{case}.memory")
     counts = notes["counts"][case]
     assert len(memory.group) == sum(counts[f"{kind}_token_count"] for kind in ("sink", "cmp", "tmp"))
@@ -58,9 +49,9 @@ def test_golden_memory_tokens(golden, case, count, sink):
 def test_golden_forward_with_and_without_memory(golden):
     given, expert = golden.tensors("c_bidit"), golden.expert("high")
     first, count = golden.notes("c_bidit")["n_context_latents"], 4
-    memory = remember(expert, history_of(given, first), 1, 1)
+    memory = remember(expert, history_of(golden, given, first), 1, 1)
     check_memory(golden, expert, memory, given, "mid.memory")
-    x = ours(torch.cat([given["in.x"], given["in.hr_y"][:, first:]]))
+    x = golden.ours(torch.cat([given["in.x"], given["in.hr_y"][:, first:]]))
     rows, text, timestep = given["in.actions"][None, first:], given["in.text_a"][None], float(given["in.t"])
     steering = expert.transformer.steer(torch.zeros(1, dtype=torch.int64), given["in.t"][None], rows[:, :1], text)
     golden.check(steering.caption, given["mid.text_projected"], "text")
@@ -74,7 +65,7 @@ def test_golden_forward_with_and_without_memory(golden):
         ("with_memory", first, rows, memory),
     ):
         (velocity,) = evaluate(expert, x, timestep, start, actions, text, memory=past)
-        golden.check(theirs(velocity), given[f"out.{name}"], name)
+        golden.check(golden.theirs(velocity), given[f"out.{name}"], name)
 
 
 @torch.no_grad()
@@ -89,12 +80,12 @@ def test_golden_cache_grows_and_serves_the_next_chunk(golden):
                     value.transpose(1, 2), given[f"out.ar.{name}.{kind}.layer{layer}"], f"{name} {kind}{layer}"
                 )
 
-    first = extend_cache(expert, None, history_of(given, 4), text, 1, 1)
+    first = extend_cache(expert, None, history_of(golden, given, 4), text, 1, 1)
     check_cache(first, "prefill1")
-    second = extend_cache(expert, first, history_of(given, 8), text, 1, 1)
+    second = extend_cache(expert, first, history_of(golden, given, 8), text, 1, 1)
     check_cache(second, "prefill2")
-    check_cache(extend_cache(expert, None, history_of(given, 8), text, 1, 1), "prefill_oneshot8")
-    x = ours(torch.cat([given["in.x"], given["in.hr_y"][:, 8:]]))
+    check_cache(extend_cache(expert, None, history_of(golden, given, 8), text, 1, 1), "prefill_oneshot8")
+    x = golden.ours(torch.cat([given["in.x"], given["in.hr_y"][:, 8:]]))
     context = second.context(4 * 32)
     (velocity,) = evaluate(expert, x, float(given["in.t"]), 8, given["in.actions"][None, 8:], text, context=context)
-    golden.check(theirs(velocity), given["out.ar.denoise"], "denoise")
+    golden.check(golden.theirs(velocity), given["out.ar.denoise"], "denoise")

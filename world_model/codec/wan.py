@@ -42,7 +42,7 @@ class WanCodec(nn.Module):
         super().__init__()
         self.vae = vae
         for name in ("mean", "std"):
-            values = torch.tensor(vae.config[f"latents_{name}"]).view(1, -1, 1, 1, 1)
+            values = torch.tensor(vae.config[f"latents_{name}"], device=vae.device).view(1, -1, 1, 1, 1)
             self.register_buffer(f"latent_{name}", values, persistent=False)
 
     @classmethod

@@ -104,6 +104,8 @@ class HistoryCompressor(nn.Module):
         )
         self.attention = nn.Sequential(*(FrameAttention(widths[-1], config.fine_heads) for _ in range(2)))
         self.output = nn.Linear(widths[-1], config.world.transformer.width)
+        nn.init.zeros_(self.output.weight)  # training starts from the coarse branch alone
+        nn.init.zeros_(self.output.bias)
 
     def forward(self, history: Tensor) -> Tensor:
         """Conditioned latents ``[B, T, 16 + 20, h, w]`` with even ``T`` to tokens ``[B, T / 2 * P, D]``."""

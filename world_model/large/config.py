@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from world_model.config import (
     CodecConfig,
@@ -49,5 +49,14 @@ WORLDPLAY2_14B = LargeConfig(
         ),
         memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
         flow=FlowConfig(shift=7.0, sampling_steps=4, history_noise=0.0),
+    )
+)
+WAN21_1_3B = LargeConfig(  # starts from public video weights that know no picture, see `base_models`
+    replace(
+        WORLDPLAY2_14B.world,
+        name="wan2.1-1.3b",
+        video=VideoConfig(height=448, width=832, frame_rate=16.0),
+        transformer=replace(WORLDPLAY2_14B.world.transformer, width=1536, depth=30, heads=12, ffn_width=8960),
+        flow=FlowConfig(shift=5.0, sampling_steps=40, history_noise=0.0),
     )
 )

@@ -39,7 +39,8 @@ class LargeRollout:
     ``condition [B, T, 20, h, w]`` and ``small_condition [B, T / 2, 20, h / 4, w / 4]`` are the picture mask and the
     start picture's latents for all latents to come (see `condition_volume`). With ``guidance`` every evaluation is
     doubled along the batch; memory, conditioning and actions are the same in both halves. A ``bidirectional`` rollout
-    keeps no cache: its memory is part of every evaluation and sees the chunk.
+    keeps no cache: its memory is part of every evaluation and sees the chunk. ``sink`` and ``adjacent`` are latents
+    kept at full size, the configuration's unless given.
     """
 
     def __init__(
@@ -49,11 +50,15 @@ class LargeRollout:
         small_condition: Tensor,
         bidirectional: bool = False,
         guidance: Guidance | None = None,
+        sink: int | None = None,
+        adjacent: int | None = None,
     ) -> None:
         self.experts = experts
         self.condition, self.small_condition = condition, small_condition
         self.bidirectional, self.guidance = bidirectional, guidance
-        self.memory_sizes = experts["high"].config.world.memory
+        memory = experts["high"].config.world.memory
+        self.sink = memory.sink_latents if sink is None else sink
+        self.adjacent = memory.adjacent_latents if adjacent is None else adjacent
         self.history: History | None = None
         self.caches: dict[str, MemoryCache] = {}
         self.memories: dict[str, Memory] = {}
@@ -92,7 +97,7 @@ class LargeRollout:
         own = self.small_condition[:, small_count : small_count + small_latents.shape[1]]
         new = History(full, torch.cat([small_latents, own], dim=2), rows)
         self.history = new if self.history is None else self.history.followed_by(new)
-        sizes = self.memory_sizes.sink_latents, self.memory_sizes.adjacent_latents
+        sizes = self.sink, self.adjacent
         seen = History(*(self._doubled(part) for part in vars(self.history).values()))
         for name, expert in self.experts.items():
             if self.bidirectional:

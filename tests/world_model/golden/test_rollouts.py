@@ -39,7 +39,10 @@ def run(golden, case, experts, sample, **options):
     prompts = chunk_values(parse_schedule(notes["prompt_event"], total, size), size)
     assert prompts == notes["chunk_prompts"]
     texts = {"prompt1": given["in.text_a"][None], "prompt2": given["in.text_b"][None]}
-    rollout = LargeRollout(experts, golden.ours(given["mid.hr_y"]), golden.ours(given["mid.lr_y"]), **options)
+    sink, adjacent = notes["sink_size"], notes["temporal_size"]
+    rollout = LargeRollout(
+        experts, golden.ours(given["mid.hr_y"]), golden.ours(given["mid.lr_y"]), sink=sink, adjacent=adjacent, **options
+    )
     noise, expected = golden.ours(given["in.noise"]), golden.ours(given["out.latents"])
     for chunk, prompt in enumerate(prompts):
         part = slice(chunk * size, (chunk + 1) * size)
@@ -55,7 +58,7 @@ def run(golden, case, experts, sample, **options):
                 if key is not None:
                     golden.check(pair.key.transpose(1, 2), key, f"{case} cache {chunk} {name} {layer}")
             tokens = given[f"mid.memory.after_chunk{chunk}.{name}.tokens"]
-            memory = remember(experts[name], rollout.history, notes["sink_size"], notes["temporal_size"])
+            memory = remember(experts[name], rollout.history, sink, adjacent)
             golden.check(memory.tokens, tokens, f"{case} memory {chunk} {name}")
 
 

@@ -56,13 +56,14 @@ def test_a_cache_that_grew_compresses_only_what_is_new(experts):
     assert seen == [28]  # two new frames and what they look back on
 
 
-def test_a_grown_cache_equals_one_masked_pass(experts):
+@pytest.mark.parametrize(("sink", "adjacent"), [(1, 1), (2, 3), (0, 1)])
+def test_a_grown_cache_equals_one_masked_pass(experts, sink, adjacent):
     expert, long, text = experts["low"], history(2, 12), draw(3, 2, 3, 8)
     grown = None
     for count in (4, 8, 12):
         part = History(long.latents[:, :count], long.small[:, : count // 2], long.rows[:, :count])
-        grown = extend_cache(expert, grown, part, text, 1, 1)
-    at_once = extend_cache(expert, None, long, text, 1, 1)
+        grown = extend_cache(expert, grown, part, text, sink, adjacent)
+    at_once = extend_cache(expert, None, long, text, sink, adjacent)
     for mine, other in zip(grown.pairs, at_once.pairs, strict=True):
         torch.testing.assert_close(mine.key, other.key)
         torch.testing.assert_close(mine.value, other.value)

@@ -81,20 +81,10 @@ def read_weights(module: torch.nn.Module, file: Path) -> None:
         with safe_open(file, framework="pt") as reader:
             names = set(reader.keys())
             shapes = {name: tuple(reader.get_slice(name).get_shape()) for name in names}
-            wrong = [
-                f"{name} is {list(shapes[name])}, not {list(wanted[name].shape)}"
-                for name in sorted(names & set(wanted))
-                if shapes[name] != tuple(wanted[name].shape)
-            ]
-            problems = [
-                ("missing", sorted(set(wanted) - names)),
-                ("unknown", sorted(names - set(wanted))),
-                ("of another shape", wrong),
-            ]
-            complaints = [f"{len(found)} {kind} ({_listed(found)})" for kind, found in problems if found]
-            if complaints:
+            complaint = misfits(shapes, {name: tuple(value.shape) for name, value in wanted.items()})
+            if complaint:
                 raise ValueError(
-                    f"the tensors of {file} do not fit this configuration: {'; '.join(complaints)}; "
+                    f"the tensors of {file} do not fit this configuration: {complaint}; "
                     "use the config.json that was saved with them"
                 )
             values = {name: reader.get_tensor(name).to(torch.float32) for name in names}
@@ -118,6 +108,21 @@ def check_device(device: str) -> torch.device:
     if target.type == "meta":
         raise ValueError("the device 'meta' holds no numbers; choose cpu or cuda")
     return target
+
+
+def misfits(found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> str:
+    """What is wrong with the tensor shapes ``found`` where ``wanted`` are expected, by name; empty when they fit."""
+    wrong = [
+        f"{name} is {list(found[name])}, not {list(wanted[name])}"
+        for name in sorted(found.keys() & wanted.keys())
+        if found[name] != wanted[name]
+    ]
+    problems = [
+        ("missing", sorted(wanted.keys() - found.keys())),
+        ("unknown", sorted(found.keys() - wanted.keys())),
+        ("of another shape", wrong),
+    ]
+    return "; ".join(f"{len(names)} {kind} ({_listed(names)})" for kind, names in problems if names)
 
 
 def _listed(names: list[str]) -> str:

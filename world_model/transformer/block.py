@@ -21,9 +21,9 @@ class Conditioning(NamedTuple):
     group: Tensor  # int64 [N], the group of every token
     time: Tensor  # [B, G, D], embedded noise level
     modulation: Tensor  # [B, G, 6, D], projected noise level
-    action: Tensor  # [B, G, D], embedded action row (Eq. 1)
+    action: Tensor | None  # [B, G, D], embedded action row (Eq. 1); None runs the blocks without Eq. 2
     caption: Tensor  # [B, L, D], caption tokens
-    caption_mask: Tensor  # bool [B, 1, N, L], which caption tokens are in force for a token
+    caption_mask: Tensor | None  # bool [B, 1, N, L], which caption tokens are in force for a token; None: all
 
 
 class KeyValue(NamedTuple):
@@ -117,7 +117,8 @@ class Block(nn.Module):
         attended, new = self.self_attention(self._modulated(x, shift, scale), table, mask, context)
         x = torch.addcmul(x, attended, gate)
         x = x + self.cross_attention(self.cross_norm(x), given.caption, given.caption_mask)
-        x = self.action(x, given.action, given.group)
+        if given.action is not None:
+            x = self.action(x, given.action, given.group)
         x = torch.addcmul(x, self.ffn(self._modulated(x, ffn_shift, ffn_scale)), ffn_gate)
         return x, new
 

@@ -97,12 +97,18 @@ class VelocityTransformer(nn.Module):
     def velocity(self, tokens: Tensor, time: Tensor, grid: tuple[int, int]) -> Tensor:
         """Velocities, float32 ``[B, T, C, h, w]``, from tokens ``[B, T * P, D]`` of target latents and their noise
         embedding ``[B, T, D]``."""
-        rows, columns = grid
+        return self.to_latents(self.head(self.head_input(tokens, time)), grid)
+
+    def head_input(self, tokens: Tensor, time: Tensor) -> Tensor:
+        """Normalised and modulated tokens ``[B, T, P, D]``, see `velocity`."""
         shift, scale = (time[:, :, None, None] + self.head_modulation).unbind(3)
-        tokens = tokens.unflatten(1, (time.shape[1], rows * columns))
-        tokens = functional.layer_norm(tokens, tokens.shape[-1:], eps=EPS) * (1 + scale) + shift
-        patches = self.head(tokens).unflatten(-1, (self.patch, self.patch, self.channels))
-        patches = patches.unflatten(2, (rows, columns))  # [B, T, rows, columns, p, p, C]
+        tokens = tokens.unflatten(1, (time.shape[1], -1))
+        return functional.layer_norm(tokens, tokens.shape[-1:], eps=EPS) * (1 + scale) + shift
+
+    def to_latents(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
+        """Patches ``[B, T, P, p * p * C]`` put back in their places: float32 ``[B, T, C, h, w]``."""
+        patches = patches.unflatten(-1, (self.patch, self.patch, self.channels))
+        patches = patches.unflatten(2, grid)  # [B, T, rows, columns, p, p, C]
         return patches.permute(0, 1, 6, 2, 4, 3, 5).flatten(-2).flatten(-3, -2).float()
 
     def _frequencies(self, levels: Tensor) -> Tensor:

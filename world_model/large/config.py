@@ -1,0 +1,62 @@
+"""Sizes of a world in the published layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from world_model.config import (
+    CodecConfig,
+    FlowConfig,
+    MemoryConfig,
+    TextConfig,
+    TransformerConfig,
+    VideoConfig,
+    WorldConfig,
+)
+
+
+@dataclass(frozen=True)
+class LargeConfig:
+    """A `WorldConfig` and what only the published layout has."""
+
+    world: WorldConfig
+    text_tokens: int = 512  # captions are padded to this many tokens, all of which are attended
+    condition_channels: int = 20  # of every latent besides its own: 4 of the picture mask, 16 of the start picture
+    fine_widths: tuple[int, ...] = (64, 64, 128, 256, 256, 512, 512)  # the compressor's input, then its six stages
+    fine_heads: int = 8
+
+    @property
+    def input_channels(self) -> int:
+        """Channels of one latent with its conditioning."""
+        return self.world.codec.latent_channels + self.condition_channels
+
+
+WORLDPLAY2_14B = LargeConfig(
+    WorldConfig(
+        name="worldplay2-14b",
+        chunk_latents=4,
+        video=VideoConfig(height=448, width=832, frame_rate=16.0),
+        codec=CodecConfig(latent_channels=16, temporal_factor=4),
+        text=TextConfig(width=4096),
+        transformer=TransformerConfig(
+            width=5120,
+            depth=40,
+            heads=40,
+            ffn_width=13824,
+            frequency_width=256,
+            action_widths=(256, 1024),
+            camera_scale=1.0,
+        ),
+        memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
+        flow=FlowConfig(shift=7.0, sampling_steps=4, history_noise=0.0),
+    )
+)
+WAN21_1_3B = LargeConfig(  # starts from public video weights that know no picture, see `base_models`
+    replace(
+        WORLDPLAY2_14B.world,
+        name="wan2.1-1.3b",
+        video=VideoConfig(height=448, width=832, frame_rate=16.0),
+        transformer=replace(WORLDPLAY2_14B.world.transformer, width=1536, depth=30, heads=12, ffn_width=8960),
+        flow=FlowConfig(shift=5.0, sampling_steps=40, history_noise=0.0),
+    )
+)

@@ -1,0 +1,52 @@
+"""One network evaluation for a chunk, with its past in a cache (autoregressive) or beside it (bidirectional)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from world_model.large.context import Memory
+from world_model.large.expert import Expert
+from world_model.transformer import KeyValue
+from world_model.transformer.rotary import grid_positions
+
+
+def evaluate(
+    expert: Expert,
+    x: Tensor,
+    timestep: float,
+    first: int,
+    rows: Tensor | None,
+    text: Tensor,
+    context: list[KeyValue] | None = None,
+    memory: Memory | None = None,
+    call: int | None = None,
+) -> tuple[Tensor, ...]:
+    """Run an expert on conditioned noisy latents ``x [B, n, 16 + 20, h, w]`` that start at latent ``first``.
+
+    ``timestep`` is 1000 times their noise level, ``rows [B, n, 6]`` their actions, ``text [B, L, X]`` their caption.
+    The past is given as a cache's ``context`` or as ``memory`` tokens, which then are steered by the same caption and
+    see the chunk; neither is a world without a past. Returns the velocity ``[B, n, 16, h, w]``, or, with ``call``,
+    the displacement and the endpoint velocity of that few-step head.
+    """
+    network = expert.transformer
+    batch, count = x.shape[:2]
+    grid = x.shape[-2] // network.patch, x.shape[-1] // network.patch
+    tokens = network.embed_latents(x)
+    group = torch.arange(count, device=x.device).repeat_interleave(grid[0] * grid[1])
+    positions = grid_positions(torch.arange(first, first + count, device=x.device).float(), grid)
+    timesteps = torch.full((batch, count), timestep, dtype=torch.float64, device=x.device)
+    own = tokens.shape[1]
+    if memory is not None:
+        past = memory.rows.shape[1]
+        tokens = torch.cat([memory.tokens, tokens], dim=1)
+        group = torch.cat([memory.group, group + past])
+        positions = torch.cat([memory.positions, positions])
+        timesteps = torch.cat([timesteps.new_zeros(batch, past), timesteps], dim=1)
+        rows = None if rows is None else torch.cat([memory.rows, rows], dim=1)
+    given = network.steer(group, timesteps, rows, text)
+    hidden, _ = network(tokens, given, positions, None, context)
+    hidden, time = hidden[:, -own:], given.time[:, -count:]
+    if call is None:
+        return (network.velocity(hidden, time, grid),)
+    return network.estimates(hidden, time, grid, call)

@@ -116,6 +116,17 @@ COMMANDS = (
   A bank that the world has already is replaced.""",
         "wp2env.cli.bank",
     ),
+    Command(
+        ("plan",),
+        "show how much memory a large world needs on each GPU",
+        """\
+  wp2 plan --preset worldplay2-14b --gpus 8
+  wp2 plan --preset worldplay2-14b --gpus 64 --train navigation --frames 125 --batch 2
+  wp2 plan --preset worldplay2-14b --gpus 2 --inference --frames 957
+  wp2 plan --preset wan2.1-1.3b --train autoregressive --frames 29
+  Nothing is loaded; no GPU is needed.""",
+        "wp2env.cli.plan",
+    ),
 )
 GROUPS = {"record": "record the true game", "train": "train a world"}
 

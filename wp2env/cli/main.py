@@ -127,6 +127,16 @@ COMMANDS = (
   Nothing is loaded; no GPU is needed.""",
         "wp2env.cli.plan",
     ),
+    Command(
+        ("convert",),
+        "turn published weights of a large world into our own layout",
+        """\
+  wp2 convert downloads/WorldPlay2-Fast worlds/fast --variant fast
+  wp2 convert downloads/WorldPlay2-AR worlds/ar --variant ar --dtype fp32
+  wp2 convert downloads/low_noise_model.safetensors worlds/bi --variant bi --expert low
+  Nothing is downloaded; the published weights are for non-commercial use (CC-BY-NC-4.0).""",
+        "wp2env.cli.convert",
+    ),
 )
 GROUPS = {"record": "record the true game", "train": "train a world"}
 

@@ -74,6 +74,8 @@ def test_without_a_command_the_examples_are_shown(wp2):
         (["bank", "--data", "d", "--world", "w", "--count", "1"], "from 2 to"),
         (["demo", "--wrold", "doom"], "--wrold"),
         (["plan"], "--preset"),
+        (["convert", "s", "o"], "--variant"),
+        (["convert", "s", "o", "--variant", "slow"], "'slow'"),
         (["plan", "--preset", "wan2.1-1.3b", "--gpus", "0"], "from 1 to"),
         (["plan", "--preset", "wan2.1-1.3b", "--inference", "--train", "navigation"], "not allowed with"),
     ],
@@ -118,6 +120,7 @@ def test_an_interrupt_ends_quietly(wp2, monkeypatch, command):
     required["train"] = ["--stage", "codec", "--data", "d", "--out", "o"]
     required["bank"] = ["--data", "d", "--world", "w"]
     required["plan"] = ["--preset", "wan2.1-1.3b"]
+    required["convert"] = ["s", "o", "--variant", "ar"]
     required["import"] = ["folder", "--source", "s", "--out", "o"]
 
     def interrupted(*args, **kwargs):

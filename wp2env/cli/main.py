@@ -137,6 +137,15 @@ COMMANDS = (
   Nothing is downloaded; the published weights are for non-commercial use (CC-BY-NC-4.0).""",
         "wp2env.cli.convert",
     ),
+    Command(
+        ("generate",),
+        "write the videos that a published control JSON asks a large world for",
+        """\
+  wp2 generate --input-json examples.json --world worlds/fast --codec Wan2.1_VAE.safetensors --text umt5-xxl
+  wp2 generate --input-json examples.json --world worlds/fast --check
+  wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20""",
+        "wp2env.cli.generate",
+    ),
 )
 GROUPS = {"record": "record the true game", "train": "train a world"}
 

@@ -5,44 +5,20 @@ from __future__ import annotations
 import torch
 from safetensors.torch import save_file
 
-from world_model.config import (
-    CodecConfig,
-    MemoryConfig,
-    TextConfig,
-    TransformerConfig,
-    VideoConfig,
-    WorldConfig,
-    to_json,
-)
-from world_model.large import Expert, LargeConfig
+from world_model.config import to_json
+from world_model.large import Expert
 from world_model.large.folder import load_large_world
 from world_model.large.names import published_name, published_shape
 
-TOY = LargeConfig(
-    WorldConfig(
-        name="toy",
-        chunk_latents=4,
-        video=VideoConfig(height=64, width=64),
-        codec=CodecConfig(latent_channels=4, temporal_factor=4),
-        text=TextConfig(width=8),
-        transformer=TransformerConfig(
-            width=16, depth=1, heads=2, ffn_width=24, frequency_width=8, action_widths=(4, 4)
-        ),
-        memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
-    ),
-    condition_channels=8,
-    fine_widths=(4, 4, 8, 8, 8, 8, 16),
-)
 
-
-def test_an_expert_arrives_in_our_layout_and_mistakes_get_one_sentence(wp2, tmp_path):
+def test_an_expert_arrives_in_our_layout_and_mistakes_get_one_sentence(wp2, large, tmp_path):
     torch.manual_seed(0)
     tensors = {}
-    for ours, value in Expert(TOY).state_dict().items():
+    for ours, value in Expert(large).state_dict().items():
         name = published_name(ours)
         tensors[name] = torch.randn(published_shape(name, tuple(value.shape), 2))
     save_file(tensors, tmp_path / "low.safetensors")
-    (tmp_path / "toy.json").write_text(to_json(TOY))
+    (tmp_path / "toy.json").write_text(to_json(large))
     words = ["convert", tmp_path / "low.safetensors", tmp_path / "ours", "--config", tmp_path / "toy.json"]
 
     assert "with --expert" in wp2(*words, "--variant", "ar").error

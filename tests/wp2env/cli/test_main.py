@@ -74,6 +74,7 @@ def test_without_a_command_the_examples_are_shown(wp2):
         (["bank", "--data", "d", "--world", "w", "--count", "1"], "from 2 to"),
         (["demo", "--wrold", "doom"], "--wrold"),
         (["plan"], "--preset"),
+        (["generate"], "--input-json, --world"),
         (["convert", "s", "o"], "--variant"),
         (["convert", "s", "o", "--variant", "slow"], "'slow'"),
         (["plan", "--preset", "wan2.1-1.3b", "--gpus", "0"], "from 1 to"),
@@ -121,6 +122,7 @@ def test_an_interrupt_ends_quietly(wp2, monkeypatch, command):
     required["bank"] = ["--data", "d", "--world", "w"]
     required["plan"] = ["--preset", "wan2.1-1.3b"]
     required["convert"] = ["s", "o", "--variant", "ar"]
+    required["generate"] = ["--input-json", "j", "--world", "w"]
     required["import"] = ["folder", "--source", "s", "--out", "o"]
 
     def interrupted(*args, **kwargs):

@@ -116,6 +116,36 @@ COMMANDS = (
   A bank that the world has already is replaced.""",
         "wp2env.cli.bank",
     ),
+    Command(
+        ("plan",),
+        "show how much memory a large world needs on each GPU",
+        """\
+  wp2 plan --preset worldplay2-14b --gpus 8
+  wp2 plan --preset worldplay2-14b --gpus 64 --train navigation --frames 125 --batch 2
+  wp2 plan --preset worldplay2-14b --gpus 2 --inference --frames 957
+  wp2 plan --preset wan2.1-1.3b --train autoregressive --frames 29
+  Nothing is loaded; no GPU is needed.""",
+        "wp2env.cli.plan",
+    ),
+    Command(
+        ("convert",),
+        "turn published weights of a large world into our own layout",
+        """\
+  wp2 convert downloads/WorldPlay2-Fast worlds/fast --variant fast
+  wp2 convert downloads/WorldPlay2-AR worlds/ar --variant ar --dtype fp32
+  wp2 convert downloads/low_noise_model.safetensors worlds/bi --variant bi --expert low
+  Nothing is downloaded; the published weights are for non-commercial use (CC-BY-NC-4.0).""",
+        "wp2env.cli.convert",
+    ),
+    Command(
+        ("generate",),
+        "write the videos that a published control JSON asks a large world for",
+        """\
+  wp2 generate --input-json examples.json --world worlds/fast --codec Wan2.1_VAE.safetensors --text umt5-xxl
+  wp2 generate --input-json examples.json --world worlds/fast --check
+  wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20""",
+        "wp2env.cli.generate",
+    ),
 )
 GROUPS = {"record": "record the true game", "train": "train a world"}
 

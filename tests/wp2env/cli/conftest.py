@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from world_model.config import CodecConfig, MemoryConfig, TextConfig, TransformerConfig, VideoConfig, WorldConfig
 from world_model.controls import PERSPECTIVE, StructuredCaption
 from world_model.data.clips import Clip
 from world_model.data.store import ShardWriter, write_manifest
+from world_model.large import LargeConfig
 from wp2env.cli import main
 
 LOOK = {"character": "Sergeant", "armour": "green", "weapon": "shotgun"}
@@ -77,3 +79,23 @@ def data(tmp_path_factory) -> Path:
 def wide_data(tmp_path_factory) -> Path:
     """Clips of another size than the tiny world's."""
     return recordings(tmp_path_factory.mktemp("wide"), [clip(index, size=48) for index in range(4)])
+
+
+@pytest.fixture(scope="session")
+def large() -> LargeConfig:
+    """A large world of toy widths."""
+    return LargeConfig(
+        WorldConfig(
+            name="toy",
+            chunk_latents=4,
+            video=VideoConfig(height=64, width=64),
+            codec=CodecConfig(latent_channels=4, temporal_factor=4),
+            text=TextConfig(width=8),
+            transformer=TransformerConfig(
+                width=16, depth=1, heads=2, ffn_width=24, frequency_width=8, action_widths=(4, 4)
+            ),
+            memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
+        ),
+        condition_channels=8,
+        fine_widths=(4, 4, 8, 8, 8, 8, 16),
+    )

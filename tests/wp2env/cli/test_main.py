@@ -73,6 +73,12 @@ def test_without_a_command_the_examples_are_shown(wp2):
         (["play", "--zoom", "big"], "'big'"),
         (["bank", "--data", "d", "--world", "w", "--count", "1"], "from 2 to"),
         (["demo", "--wrold", "doom"], "--wrold"),
+        (["plan"], "--preset"),
+        (["generate"], "--input-json, --world"),
+        (["convert", "s", "o"], "--variant"),
+        (["convert", "s", "o", "--variant", "slow"], "'slow'"),
+        (["plan", "--preset", "wan2.1-1.3b", "--gpus", "0"], "from 1 to"),
+        (["plan", "--preset", "wan2.1-1.3b", "--inference", "--train", "navigation"], "not allowed with"),
     ],
 )
 def test_wrong_options_are_named_and_answered_with_examples(wp2, words, named):
@@ -114,6 +120,9 @@ def test_an_interrupt_ends_quietly(wp2, monkeypatch, command):
     required = {"record": ["--out", "o", "--clips", "1"], "export": ["run", "out"]}
     required["train"] = ["--stage", "codec", "--data", "d", "--out", "o"]
     required["bank"] = ["--data", "d", "--world", "w"]
+    required["plan"] = ["--preset", "wan2.1-1.3b"]
+    required["convert"] = ["s", "o", "--variant", "ar"]
+    required["generate"] = ["--input-json", "j", "--world", "w"]
     required["import"] = ["folder", "--source", "s", "--out", "o"]
 
     def interrupted(*args, **kwargs):

@@ -1,0 +1,147 @@
+"""The memory plan against bytes that a CPU's allocator handed out, and against a real rollout's cache."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from world_model.config import VideoConfig
+from world_model.large import Expert, LargeConfig, plan
+from world_model.large.context import History, extend_cache
+from world_model.large.rollout import LargeRollout, few_step_chunk
+from world_model.transformer import block
+
+TOLERANCE = 0.02  # of the measured bytes
+
+
+@pytest.fixture(scope="module")
+def small(toy) -> LargeConfig:
+    """Larger than the toy world, so that what does not grow with the tokens is little."""
+    sizes = replace(toy.world.transformer, width=96, ffn_width=256, depth=3)
+    return replace(toy, world=replace(toy.world, transformer=sizes, video=VideoConfig(height=128, width=192)))
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """Torch's fused attention in training too, where a CPU otherwise takes plain products."""
+
+    def attention(query, key, value, mask):
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+    monkeypatch.setattr(block, "attention", attention)
+
+
+def real(config, few_step=False, recompute=False):
+    """`plan.on_meta`, with numbers."""
+    return plan.on_meta(config, few_step, recompute).to_empty(device="cpu")
+
+
+def allocated(run) -> int:
+    """The most bytes that the CPU's allocator had handed out at once during ``run()``, beyond those before."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    changes = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    now = most = 0
+    for change in sorted(changes, key=lambda event: event.start_ns()):
+        now += change.nbytes()
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("stage", plan.STAGES)
+@pytest.mark.parametrize("recompute", [True, False])
+def test_training_activations_are_those_measured(small, fused, stage, recompute):
+    expert = real(small, recompute=recompute)
+    for parameter in expert.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+    measured = allocated(lambda: plan.training_loss(expert, stage, 8, 2)[0].backward())
+    found = plan.plan_training(small, stage, 8, gpus=4, batch=2, recompute=recompute)
+    assert by_name(found)["activations"].bytes == pytest.approx(measured, rel=TOLERANCE)
+
+
+def test_a_rollout_s_activations_and_cache_are_those_measured(small):
+    experts = {name: real(small, few_step=True).requires_grad_(False) for name in ("high", "low")}
+    latents, batch, chunk = 12, 2, 4
+    channels, height, width = small.world.latent_shape
+    condition = torch.zeros(batch, latents, 8, height, width)
+    small_condition = torch.zeros(batch, latents // 2, 8, height // 4, width // 4)
+    rollout = LargeRollout(experts, condition, small_condition)
+    noise, rows = torch.zeros(batch, chunk, channels, height, width), torch.zeros(batch, chunk, 6)
+    text = torch.zeros(batch, 4, 8)
+    for _ in range(latents // chunk - 1):
+        few_step_chunk(rollout, noise, rows, text, lambda: noise)
+        rollout.commit(noise, torch.zeros(batch, 2, channels, height // 4, width // 4), rows, text)
+    for name in experts:
+        rollout.evaluate(name, noise, 500.0, rows, text, 0)
+    kept = [pair for cache in rollout.caches.values() for pair in cache.pairs]
+    contexts = [pair for context in rollout._contexts.values() for pair in context]
+    found = plan.plan_rollout(small, latents, batch=batch)
+    tokens = contexts[0].key.shape[2]
+    assert found.tokens == tokens
+    both = sum(pair.key.untyped_storage().nbytes() for pair in (*kept, *contexts))  # key and value share one storage
+    assert by_name(found)["key-value cache"].bytes == both
+
+    measured = allocated(lambda: rollout.evaluate("high", noise, 500.0, rows, text, 0))
+    meta = plan.on_meta(small, few_step=True)
+    context = plan.key_values(meta, batch, tokens)
+    with torch.no_grad(), plan.FusedAttention(), plan.Peak(meta) as denoising:
+        plan.denoise_chunk(meta, latents, batch, context)
+    assert denoising.bytes == pytest.approx(measured, rel=TOLERANCE)
+
+    past = rollout.history
+    shorter = History(past.latents[:, :-chunk], past.small[:, : -chunk // 2], past.rows[:, :-chunk])
+    with torch.no_grad():
+        cache = extend_cache(experts["low"], None, shorter, text, 1, 1)
+        measured = allocated(lambda: extend_cache(experts["low"], cache, past, text, 1, 1))
+        with plan.FusedAttention(), plan.Peak(meta) as growing:
+            plan.grow_cache(meta, latents - chunk, batch)
+    assert growing.bytes == pytest.approx(measured, rel=TOLERANCE)
+    assert by_name(found)["activations"].bytes == max(denoising.bytes, growing.bytes)
+
+
+def test_only_what_is_one_value_per_parameter_is_split(toy):
+    one, four = (plan.plan_training(toy, "navigation", 8, gpus) for gpus in (1, 4))
+    count = sum(value.numel() for value in Expert(toy).parameters())
+    assert one.parameters == four.parameters == count
+    for name in ("weights", "gradients", "averaged weights"):
+        assert by_name(one)[name].per_gpu(1) == 4 * count and by_name(four)[name].per_gpu(4) == -(-4 * count // 4)
+    assert by_name(four)["optimiser (AdamW)"].per_gpu(4) == -(-8 * count // 4)
+    assert by_name(one)["weights in bf16"].bytes == 2 * count
+    assert by_name(one)["activations"].per_gpu(1) == by_name(four)["activations"].per_gpu(4)
+    assert four.total == sum(item.per_gpu(4) for item in four.items)
+
+
+def test_parameters_of_the_companions_are_those_of_their_modules():
+    pytest.importorskip("diffusers")
+    pytest.importorskip("transformers")
+    from diffusers import AutoencoderKLWan
+    from transformers import UMT5EncoderModel
+
+    from world_model.text import umt5
+
+    with torch.device("meta"):
+        modules = {"codec": AutoencoderKLWan(), "caption encoder": UMT5EncoderModel(umt5.configuration())}
+    counts = {name: sum(value.numel() for value in module.parameters()) for name, module in modules.items()}
+    assert counts == plan.COMPANIONS
+
+
+@pytest.mark.parametrize(("frames", "near"), [(1, "13 or 29"), (81, "77 or 93"), (76, "61 or 77"), (12, "13 or 29")])
+def test_frames_that_are_no_whole_chunks_are_answered_with_some_that_are(frames, near):
+    with pytest.raises(ValueError, match=near):
+        plan.latents_of(plan.PRESETS["worldplay2-14b"], frames)
+    assert plan.latents_of(plan.PRESETS["worldplay2-14b"], 77) == 20
+
+
+def test_the_plan_of_the_largest_preset_takes_seconds():
+    start = time.process_time()
+    found = plan.plan_training(plan.PRESETS["worldplay2-14b"], "autoregressive", 20, gpus=8)
+    assert time.process_time() - start < 10
+    assert found.parameters == 17_460_184_640 and found.tokens == 1456 * (1 + 16 + 20) + 91 * 8
+
+
+def by_name(found: plan.Plan) -> dict[str, plan.Item]:
+    return {item.what: item for item in found.items}

@@ -1,0 +1,203 @@
+"""Large worlds in our own layout: ``config.json`` and each expert's weights in shards, under our names.
+
+    config.json               a `LargeWorld`
+    high-00001.safetensors    the high-noise expert, then high-00002 and so on; low-… the other one
+
+`convert` writes it from the published files, reading tensor by tensor and holding no more than one shard.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from world_model.config import from_json, to_json
+from world_model.large.config import LargeConfig
+from world_model.large.expert import Expert
+from world_model.large.few_step import bank_shape, fuse_bank
+from world_model.large.names import from_published, published_name, published_shape
+from world_model.large.tensor_files import PICKLES, TensorFiles, check, fill, weight_files
+from world_model.large.weights import BANK_NAMES, expert_files
+
+VARIANTS = {"fast": True, "ar": False, "bi": False}  # the published models, and whether they have few-step heads
+EXPERTS = ("high", "low")
+SHARD_BYTES = 2 * 2**30
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class LargeWorld:
+    """What the ``config.json`` of such a folder says."""
+
+    config: LargeConfig
+    variant: str
+
+    @property
+    def few_step(self) -> bool:
+        """Whether the experts have the heads of the 4-step model."""
+        return VARIANTS[self.variant]
+
+
+def convert(
+    source: Path,
+    folder: Path,
+    world: LargeWorld,
+    experts: Sequence[str] = EXPERTS,
+    dtype: torch.dtype = torch.bfloat16,
+    shard_bytes: int = SHARD_BYTES,
+) -> dict[str, list[Path]]:
+    """Write experts of a published checkpoint into ``folder``, and return the files of each.
+
+    ``source`` is a folder laid out as a published repository, or the one file of the one expert asked for. Everything
+    is written under temporary names and renamed when it is whole; the other expert's files are left alone.
+
+    Raises:
+        FileNotFoundError: when the source lacks an expert.
+        ValueError: for files that are not safetensors, tensors that do not fit, listed by name, and for a folder that
+            has these experts already or belongs to another world.
+    """
+    sources = {expert: _source_files(source, expert, experts) for expert in experts}
+    _refuse(folder, world, experts)
+    folder.mkdir(parents=True, exist_ok=True)
+    part = f".{uuid.uuid4().hex}.tmp"
+    try:
+        written = {}
+        for expert in experts:
+            tensors = published_tensors(sources[expert], world.config, expert if world.few_step else None)
+            written[expert] = _write_shards(tensors, folder, expert, dtype, shard_bytes, part)
+        (folder / (CONFIG + part)).write_text(to_json(world))
+        for file in (*(file for files in written.values() for file in files), folder / CONFIG):
+            os.replace(f"{file}{part}", file)
+    finally:
+        for file in folder.glob(f"*{part}"):
+            file.unlink()
+    return written
+
+
+def published_tensors(
+    files: Sequence[Path], config: LargeConfig, few_step: str | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Our names and the tensors of one published expert, read one after the other; see `weights.load_expert`.
+
+    Raises:
+        ValueError: before the first tensor, for files that are not safetensors and for tensors that do not fit.
+    """
+    source = TensorFiles(files)
+    with torch.device("meta"):
+        shapes = {name: tuple(value.shape) for name, value in Expert(config, few_step is not None).state_dict().items()}
+    names = {name: published_name(name, few_step is not None) for name in shapes}
+    patch = config.world.transformer.patch
+    wanted = {names[name]: published_shape(names[name], shape, patch) for name, shape in shapes.items()}
+    banks = {}
+    for name in [name for name in wanted if few_step and name.startswith("head.block_")]:
+        shape, kind = bank_shape(wanted[name], few_step), name.removeprefix("head.block_")
+        for form in BANK_NAMES:
+            if len(source.shapes.get(form.format(kind), ())) == len(shape):
+                banks[name] = form.format(kind)
+                wanted[banks[name]] = shape
+                del wanted[name]
+                break
+    check(source, wanted, config.world.name)
+    for ours, theirs in names.items():
+        value = fuse_bank(source[banks[theirs]], few_step) if theirs in banks else source[theirs]
+        yield ours, from_published(theirs, value)
+
+
+def read_large_world(folder: Path) -> LargeWorld:
+    """The configuration of a folder that `convert` wrote.
+
+    Raises:
+        FileNotFoundError: when there is none.
+        ValueError: when it is not one of a large world.
+    """
+    file = folder / CONFIG
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} has no {CONFIG}; give a folder written by `wp2 convert`")
+    try:
+        world = from_json(file.read_text(), LargeWorld)
+        if world.variant not in VARIANTS:
+            raise ValueError(f"there is no variant {world.variant!r}")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{file} is no configuration of a large world: {error}") from error
+    return world
+
+
+def load_large_world(
+    folder: Path,
+    experts: Iterable[str] = EXPERTS,
+    dtype: torch.dtype = torch.bfloat16,
+    device: str | torch.device = "cpu",
+) -> dict[str, Expert]:
+    """The experts of a folder that `convert` wrote, each tensor read once onto ``device`` in ``dtype``.
+
+    Raises:
+        FileNotFoundError: when the folder or the weights of an expert are not there.
+        ValueError: for damaged files, and for missing, unknown or misshaped tensors, listed by name.
+    """
+    world = read_large_world(folder)
+    loaded = {}
+    for name in experts:
+        files = weight_files(folder, f"{name}-")
+        if not files:
+            raise FileNotFoundError(f"{folder} holds no {name}-noise expert; convert it with --expert {name}")
+        with torch.device("meta"):
+            expert = Expert(world.config, world.few_step)
+        loaded[name] = fill(expert, files, str, world.config.world.name, dtype, device)
+    return loaded
+
+
+def _source_files(source: Path, expert: str, experts: Sequence[str]) -> list[Path]:
+    if source.is_file():
+        if len(experts) > 1:
+            raise ValueError(f"{source} is one file; say with --expert which expert it is, {' or '.join(EXPERTS)}")
+        return [source]
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source} does not exist; give a folder or a file with published weights")
+    try:
+        return expert_files(source, expert)
+    except FileNotFoundError:
+        pickles = [file for file in sorted(source.glob(f"{expert}_noise_model*/**/*")) if file.suffix in PICKLES]
+        pickles += [file for file in sorted(source.glob(f"{expert}_noise_model*")) if file.suffix in PICKLES]
+        if not pickles:
+            raise
+        return pickles[:1]  # which is refused with the reason
+
+
+def _refuse(folder: Path, world: LargeWorld, experts: Sequence[str]) -> None:
+    """Raise a ValueError where writing would mix two worlds or replace one."""
+    for expert in experts:
+        if weight_files(folder, f"{expert}-"):
+            raise ValueError(f"{folder} holds a {expert}-noise expert already; give another folder")
+    if (folder / CONFIG).exists() and read_large_world(folder) != world:
+        raise ValueError(f"{folder / CONFIG} belongs to another world; give another folder")
+
+
+def _write_shards(
+    tensors: Iterable[tuple[str, Tensor]], folder: Path, expert: str, dtype: torch.dtype, shard_bytes: int, part: str
+) -> list[Path]:
+    """Save tensors in shards of about ``shard_bytes`` under names that end with ``part``; returns the final names."""
+    files: list[Path] = []
+    shard: dict[str, Tensor] = {}
+    size = 0
+
+    def write() -> None:
+        files.append(folder / f"{expert}-{len(files) + 1:05}.safetensors")
+        save_file(shard, f"{files[-1]}{part}", metadata={"format": "pt"})
+        shard.clear()
+
+    for name, value in tensors:
+        value = value.to(dtype).contiguous()
+        if shard and size + value.nbytes > shard_bytes:
+            write()
+            size = 0
+        shard[name] = value
+        size += value.nbytes
+    write()
+    return files

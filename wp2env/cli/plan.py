@@ -1,0 +1,54 @@
+"""``wp2 plan``: how much memory a large world needs on each GPU, before there is one."""
+
+from __future__ import annotations
+
+import argparse
+
+from world_model.large import plan
+from wp2env.cli.arguments import whole
+
+GIB = 2**30
+TRAINING_FRAMES, ROLLOUT_FRAMES = 77, 253  # 20 and 64 latents of the large presets
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``wp2 plan``."""
+    parser.add_argument("--preset", required=True, choices=tuple(plan.PRESETS), help="the world's sizes")
+    parser.add_argument("--gpus", type=whole(1, 10**5), default=1, help="that share it (default: %(default)s)")
+    purpose = parser.add_mutually_exclusive_group()
+    purpose.add_argument("--train", choices=plan.STAGES, help="plan this stage of training (default: autoregressive)")
+    purpose.add_argument("--inference", action="store_true", help="plan a rollout")
+    parser.add_argument(
+        "--frames",
+        type=whole(1, 10**6),
+        help=f"of a clip or a rollout (default: {TRAINING_FRAMES} to train, {ROLLOUT_FRAMES} to roll out)",
+    )
+    parser.add_argument(
+        "--batch", type=whole(1, 10**4), default=1, help="clips or rollouts on each GPU; guidance doubles it"
+    )
+    parser.add_argument("--keep-activations", action="store_true", help="train without computing blocks twice")
+
+
+def main(settings: argparse.Namespace) -> None:
+    """Print the plan."""
+    config = plan.PRESETS[settings.preset]
+    frames = settings.frames or (ROLLOUT_FRAMES if settings.inference else TRAINING_FRAMES)
+    latents = plan.latents_of(config, frames)
+    shared = latents, settings.gpus, settings.batch
+    if settings.inference:
+        purpose, found = "generating", plan.plan_rollout(config, *shared)
+    else:
+        stage = settings.train or "autoregressive"
+        purpose = f"training, stage {stage}, on"
+        found = plan.plan_training(config, stage, *shared, recompute=not settings.keep_activations)
+    video = config.world.video
+    print(
+        f"{config.world.name}: {purpose} {frames} frames of {video.height}x{video.width} ({latents} latents, at most "
+        f"{found.tokens:,} tokens at once), batch {settings.batch} on each GPU\n"
+        f"{found.parameters:,} parameters; GiB on each of {settings.gpus} GPU{'s' * (settings.gpus > 1)}:\n"
+    )
+    for item in found.items:
+        if item.bytes:
+            kind = f"1/{settings.gpus} of {item.bytes / GIB:,.1f}" if item.sharded and settings.gpus > 1 else ""
+            print(f"  {item.what:<30}{item.per_gpu(settings.gpus) / GIB:>9,.2f}   {kind}".rstrip())
+    print(f"  {'together':<30}{found.total / GIB:>9,.2f}")

@@ -40,6 +40,7 @@ from world_model.rollout import WorldStream
 from world_model.world import World
 
 QUICK_STARTS, QUICK_HORIZON = 16, 32
+NEAR = 16  # frames up to which the world should be above the floor at every one
 SPLIT = "test"
 MEASURES = {"PSNR (dB)": (report.psnr, 2), "SSIM": (report.ssim, 3)}
 GENERATED, SHUFFLED, FLOOR, CEILING = "generated", "shuffled actions", "repeat last frame (floor)", "codec (ceiling)"
@@ -190,15 +191,19 @@ def main(settings: argparse.Namespace) -> None:
     cases = choose_cases(store, settings.starts, frames)
     levels = [case.level for case in cases]
     values = compare(world, cases, settings)
-    horizons = [h for h in (2**k for k in range(32)) if h <= settings.horizon]
+    horizons = list(range(1, settings.horizon + 1))
+    shown = [h for h in (2**k for k in range(32)) if h <= settings.horizon]
 
     print(f"\n{len(cases)} starts in {len(set(levels))} held-out levels, {settings.context} true frames before each,")
     print(f"world {world.name!r}, seed {settings.seed}; mean and 95 % interval after so many generated frames\n")
     results, curves = {}, {}
     for measure, (_, decimals) in MEASURES.items():
         intervals = summarise(values[measure], horizons, levels, settings.seed)
-        rows = [[name, *(interval.text(decimals) for interval in line)] for name, line in intervals.items()]
-        print(report.markdown_table([measure, *map(str, horizons)], rows), end="\n\n")
+        rows = [[name, *(line[h - 1].text(decimals) for h in shown)] for name, line in intervals.items()]
+        print(report.markdown_table([measure, *map(str, shown)], rows), end="\n\n")
+        near = intervals[f"{GENERATED} - {FLOOR}"][:NEAR]
+        worst = min(range(len(near)), key=lambda index: near[index].mean)
+        print(f"least margin over the floor up to {len(near)} frames: {near[worst].text(decimals)}, at {worst + 1}\n")
         results[measure] = {name: dict(zip(map(str, horizons), line, strict=True)) for name, line in intervals.items()}
         curves[measure] = [report.Curve(name, horizons, intervals[name]) for name in values[measure]]
     print(f"{time.monotonic() - began:.0f} s in all")

@@ -184,6 +184,7 @@ def plot(path: Path, panels: dict[str, Sequence[Curve]], across: str, logarithmi
             axis.fill_between(curve.positions, lows, highs, color=line.get_color(), alpha=0.15, linewidth=0)
         if logarithmic:
             positions = sorted({position for curve in curves for position in curve.positions})
+            positions = positions if len(positions) < 9 else [position for position in positions if _is_power(position)]
             axis.set_xscale("log", base=2)
             axis.set_xticks(positions, [f"{position:g}" for position in positions])
         axis.set(xlabel=across, ylabel=label)
@@ -194,6 +195,10 @@ def plot(path: Path, panels: dict[str, Sequence[Curve]], across: str, logarithmi
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
     print(f"wrote {path}")
+
+
+def _is_power(position: float) -> bool:
+    return float(np.log2(position)).is_integer()
 
 
 def command_line(description: str) -> argparse.ArgumentParser:

@@ -27,6 +27,7 @@ def save_world(world: World, folder: Path, dtype: torch.dtype = torch.bfloat16) 
     weights = {name: value.detach().cpu().to(dtype).contiguous() for name, value in world.state_dict().items()}
     part = f".{uuid.uuid4().hex}.tmp"
     save_file(weights, folder / (WEIGHTS + part))
+    (folder / (WEIGHTS + part)).chmod(0o644)  # safetensors writes for the owner alone; worlds are shared
     (folder / ("config.json" + part)).write_text(to_json(world.config))
     os.replace(folder / (WEIGHTS + part), folder / WEIGHTS)
     os.replace(folder / ("config.json" + part), folder / "config.json")

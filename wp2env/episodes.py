@@ -140,7 +140,10 @@ class Episodes:
         self.latency = time.perf_counter() - began
         state.steps += 1
         out = self.task(self._context(rows, previous, active))
-        for name, value in {"reward": out.reward, "terminated": out.terminated, **out.terms}.items():
+        said = {"reward": out.reward, "terminated": out.terminated, **out.terms}
+        if out.confidence is not None:
+            said["confidence"] = out.confidence
+        for name, value in said.items():
             if np.shape(value) != (self.num_slots,) or not np.isfinite(value).all():
                 raise ValueError(
                     f"the task {self.task.name} gave {value!r:.80} as {name}; give {self.num_slots} finite numbers"

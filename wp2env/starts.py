@@ -72,6 +72,7 @@ class StartBank:
             "perspective": np.ascontiguousarray(self.perspectives, dtype=np.uint8),
         }
         save_file(tensors, str(file), metadata={"captions": captions})
+        Path(file).chmod(0o644)  # safetensors writes for the owner alone; banks are shared
 
 
 def find_bank(given: str | Path | StartBank | None, world_folder: Path | None) -> StartBank | None:

@@ -246,15 +246,15 @@ class Composite:
     """A weighted sum of tasks by name; an episode ends when one of them ends it.
 
     Args:
-        parts: the tasks; each belongs to this one alone.
+        parts: the tasks, as `make_task` takes them; each belongs to this one alone.
         weights: factors of their rewards, 1 where none is given.
     """
 
-    def __init__(self, parts: Mapping[str, RewardSource], weights: Mapping[str, float] | None = None) -> None:
+    def __init__(self, parts: Mapping[str, Any], weights: Mapping[str, float] | None = None) -> None:
         weights = dict(weights or {})
         if not parts or set(weights) - set(parts):
             raise ValueError(f"the weights are for {sorted(weights)} and the parts are {sorted(parts)}; name the parts")
-        self.parts = dict(parts)
+        self.parts = {name: make_task(part) for name, part in parts.items()}
         self.weights = {name: float(weights.get(name, 1.0)) for name in parts}
         self.name = " + ".join(f"{weight:g} {name}" for name, weight in self.weights.items())
 

@@ -350,7 +350,12 @@ class WorldPlay2VectorEnv(VectorEnv):
         return info
 
     def _read_slots(self, slots: int | Sequence[int] | None) -> list[int]:
-        chosen = range(self.num_envs) if slots is None else np.atleast_1d(slots).tolist()
+        chosen = range(self.num_envs) if slots is None else np.atleast_1d(slots)
+        if slots is not None and chosen.dtype == bool:
+            if chosen.shape != (self.num_envs,):
+                raise ValueError(f"the mask of slots has the shape {chosen.shape}; give ({self.num_envs},) or numbers")
+            chosen = np.flatnonzero(chosen)
+        chosen = [int(slot) if isinstance(slot, np.integer) else slot for slot in chosen]
         for slot in chosen:
             if slot not in range(self.num_envs):
                 raise ValueError(f"slot {slot} does not exist; this environment has {self.num_envs}, numbered from 0")

@@ -204,6 +204,11 @@ def test_the_least_confident_part_speaks_for_all():
     assert Composite({"c": Constant()})(context(0, 0)).confidence is None
 
 
+def test_a_composite_takes_names_and_functions_too():
+    task = Composite({"still": "constant", "steps": lambda context: context.steps}, {"steps": 2.0})
+    assert task(context(0, 0)).reward.tolist() == (2.0 * context(0, 0).steps).tolist()
+
+
 def test_weights_for_parts_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match=r"the weights are for \['b'\] and the parts are \['a'\]; name the parts"):
         Composite({"a": Constant()}, {"b": 1})

@@ -308,7 +308,7 @@ def test_slots_begin_from_text_pictures_and_the_bank_side_by_side(make_vec):
 def test_events_are_announced_to_the_slots_named(make_vec):
     envs = make_vec(3)
     envs.reset(seed=0)
-    envs.set_event("it rains", slots=[0, 2])
+    envs.set_event("it rains", slots=np.array([True, False, True]))
     envs.set_caption(scene="a beach", slots=1)
     infos = envs.step({name: np.stack([value] * 3) for name, value in envs.idle_action().items()})[4]
     assert infos["caption"]["event"].tolist() == ["it rains", "None", "it rains"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 from pathlib import Path
 
 import torch
 
-from world_model.checkpoint import load_world, save_world
+from world_model.checkpoint import check_device, load_world, save_world
 from world_model.config import PRESETS, to_json
 from world_model.data.store import ClipStore
 from world_model.training.autoregressive import AutoregressiveStage
@@ -42,9 +44,13 @@ def main(args: argparse.Namespace) -> None:
     """Run one stage, then save its world under ``OUT/world``."""
     if args.threads:
         torch.set_num_threads(args.threads)
+    if args.device:
+        check_device(args.device)
     budget = Budget(args.steps, args.minutes)
-    store = ClipStore(args.data)  # first, so that a wrong path leaves nothing behind
+    store = ClipStore(args.data)  # before anything is written, so that a wrong path leaves nothing behind
+    _remember(args, store)
     world = _starting_world(args)
+    _check_size(store, world)
     settings = getattr(world.config.curriculum, args.stage)
     if args.stage in CODEC_STAGES:
         stage = CODEC_STAGES[args.stage](world.codec, store, settings)
@@ -66,6 +72,39 @@ def export_main(args: argparse.Namespace) -> None:
     """Save the averaged weights of a run's newest checkpoint as a world."""
     export(args.run, args.out)
     print(f"wrote {args.out}")
+
+
+def _remember(args: argparse.Namespace, store: ClipStore) -> None:
+    """Write down what a run is of; a run that continues as something else would mix two.
+
+    Raises:
+        ValueError: naming what differs.
+    """
+    start = args.start or f"random weights of {args.preset}, seed {args.seed}"
+    digest = hashlib.sha256("".join(entry.sha256 for entry in store.entries).encode()).hexdigest()[:16]
+    wanted = {"stage": args.stage, "start": start, "recordings": digest, "clips": args.clips}
+    file = args.out / "run.json"
+    if file.is_file():
+        known = json.loads(file.read_text())
+        differing = [name for name, value in wanted.items() if known.get(name) != value]
+        if differing:
+            name = differing[0]
+            raise ValueError(
+                f"{args.out} is a run with {name} {known.get(name)!r}, not {wanted[name]!r}; "
+                "continue it with what it began with, or choose another --out"
+            )
+    args.out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(wanted, indent=1) + "\n")
+
+
+def _check_size(store: ClipStore, world: World) -> None:
+    """Raise ValueError when the recordings have another picture size than the world."""
+    recorded, video = store[0].frames.shape[1:3], world.config.video
+    if tuple(recorded) != (video.height, video.width):
+        raise ValueError(
+            f"the recordings have pictures of {recorded[0]}x{recorded[1]} and the world {world.config.name!r} makes "
+            f"{video.height}x{video.width}; record with --size {video.height}, or choose another --preset or --start"
+        )
 
 
 def _starting_world(args: argparse.Namespace) -> World:

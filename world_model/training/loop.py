@@ -47,6 +47,9 @@ class Budget:
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("a training run needs a budget; give --steps, --minutes or both")
+        for name, value in (("steps", self.steps), ("minutes", self.minutes)):
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"--{name} is {value}; give a number above 0")
 
     def used(self, progress: checkpointing.Progress) -> float:
         """Share of the budget already used, in [0, 1]."""

@@ -104,7 +104,7 @@ def choose_start(world: World, settings: argparse.Namespace, view: int) -> Start
     Raises:
         ValueError: when there is none.
     """
-    if settings.scene:
+    if settings.scene is not None:
         return Start(None, StructuredCaption(settings.scene), view)
     file = None if world.path is None else world.path / BANK_FILE
     if file is None or not file.is_file():

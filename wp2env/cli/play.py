@@ -47,7 +47,7 @@ class Player:
 
     def __init__(self, env: WorldPlay2Env, seed: int | None = None, scene: str | None = None) -> None:
         self.env = env
-        self.options: dict[str, Any] = {"text_only": True, "caption": {"scene": scene}} if scene else {}
+        self.options: dict[str, Any] = {"text_only": True, "caption": {"scene": scene}} if scene is not None else {}
         self.down: set[int] = set()  # keys that are held
         self.tapped: set[int] = set()  # and those that were, since the last chunk, so that none is too short
         self.line: str | None = None  # the event that is being typed

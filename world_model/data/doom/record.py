@@ -208,6 +208,8 @@ def record(
     for name, (value, low, high) in limits.items():
         if not low <= value <= high:
             raise ValueError(f"{name} is {value}, allowed are {low} to {high}")
+    if size % 8:
+        raise ValueError(f"size is {size}, which no codec takes; choose a multiple of 8, such as 64 or 128")
     if split not in SPLITS:
         raise ValueError(f"split {split!r} does not exist; choose one of {', '.join(SPLITS)}")
     out, recipe = Path(out), Recipe(seed, split, frames, size)

@@ -85,6 +85,7 @@ class TrainingConfig:
     history: int = 0  # latent frames before them that are only memory, in half of the steps
     learning_rate: float = 8e-4  # AdamW, for all that is not a hidden matrix
     matrix_learning_rate: float = 3e-3  # Muon, for the hidden matrices
+    caption_rate: float = 0.02  # of the learning rate, for the caption encoder: the rest must learn to read it first
     weight_decay: float = 0.01
     warmup_steps: int = 100
     decay_fraction: float = 0.3  # last part of the budget over which the rates fall to zero

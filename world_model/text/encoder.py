@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from world_model.config import TextConfig
 from world_model.controls import StructuredCaption
 
 PADDING = 0  # bytes are stored plus one
 STATISTICS_MOMENTUM = 0.05
-EPS = 1e-6  # of the variance
 
 
 def field_texts(caption: StructuredCaption) -> list[str]:
@@ -29,12 +29,25 @@ def to_bytes(texts: Sequence[str], limit: int) -> Tensor:
     return rows
 
 
-class ByteEncoder(nn.Module):
-    """Bytes ``[n, max_bytes]`` of caption fields to ``[n, tokens_per_field, width]``.
+class CaptionNorm(nn.BatchNorm1d):
+    """Features ``[n, width]`` standardised over captions.
 
-    The result is standardised over captions by running statistics: captions share most of their words, and without
-    this what they share drowns what tells them apart, so that the world learns to do without them.
+    Captions share most of their words; without this, what they share drowns what tells them apart, and the world
+    learns to do without them. A rollout uses the statistics of training, so a caption never depends on others.
     """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, eps=1e-6, momentum=STATISTICS_MOMENTUM, affine=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        several = self.training and len(x) > 1  # one caption has no spread of its own
+        return functional.batch_norm(
+            x.float(), self.running_mean, self.running_var, training=several, momentum=self.momentum, eps=self.eps
+        )
+
+
+class ByteEncoder(nn.Module):
+    """Bytes ``[n, max_bytes]`` of caption fields to ``[n, tokens_per_field, width]``, standardised over captions."""
 
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
@@ -49,8 +62,7 @@ class ByteEncoder(nn.Module):
         self.layers = nn.TransformerEncoder(layer, config.depth, enable_nested_tensor=False)
         self.queries = nn.Parameter(torch.randn(config.tokens_per_field, width) * 0.2)
         self.pool = nn.MultiheadAttention(width, config.heads, batch_first=True)
-        self.register_buffer("mean", torch.zeros(config.tokens_per_field, width))
-        self.register_buffer("variance", torch.ones(config.tokens_per_field, width))
+        self.standardise = CaptionNorm(config.tokens_per_field * width)
 
     def forward(self, codes: Tensor) -> Tensor:
         x = self.merge(self.bytes(codes).transpose(1, 2)).transpose(1, 2) + self.positions
@@ -60,16 +72,7 @@ class ByteEncoder(nn.Module):
         x = self.layers(x, src_key_padding_mask=hide)
         queries = self.queries.to(x.dtype).expand(len(codes), -1, -1)
         pooled = self.pool(queries, x, x, key_padding_mask=hide, need_weights=False)[0]
-        tokens = (queries + pooled).float()
-        if self.training and len(tokens) > 1:
-            self.observe(tokens.detach())
-        return ((tokens - self.mean) * (self.variance + EPS).rsqrt()).to(x.dtype)
-
-    def observe(self, tokens: Tensor) -> None:
-        """Move the statistics toward those of a batch of distinct captions ``[n, tokens_per_field, width]``."""
-        variance, mean = torch.var_mean(tokens, dim=0)
-        self.mean.lerp_(mean, STATISTICS_MOMENTUM)
-        self.variance.lerp_(variance, STATISTICS_MOMENTUM)
+        return self.standardise((queries + pooled).flatten(1)).unflatten(1, (len(self.queries), -1)).to(x.dtype)
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Encode texts on the encoder's device: ``[n, tokens_per_field, width]``."""

@@ -36,6 +36,9 @@ class CodecStage(nn.Module):
     def hidden_matrices(self) -> Iterable[nn.Parameter]:
         return ()  # all convolutions
 
+    def caption_parameters(self) -> Iterable[nn.Parameter]:
+        return ()
+
     def weights(self) -> dict[str, Tensor]:
         """The codec's tensors, named as in a world."""
         return {f"codec.{name}": value for name, value in self.codec.state_dict(keep_vars=True).items()}

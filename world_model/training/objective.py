@@ -31,6 +31,9 @@ class NetworkStage(nn.Module):
             if parameter.ndim == 2 and "modulation" not in name:
                 yield parameter
 
+    def caption_parameters(self) -> Iterable[nn.Parameter]:
+        return self.world.text.parameters()
+
     def weights(self) -> dict[str, Tensor]:
         """All tensors of the world but the codec's."""
         state = self.world.state_dict(keep_vars=True)

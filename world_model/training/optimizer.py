@@ -12,13 +12,18 @@ def build_optimizers(stage: nn.Module, config: TrainingConfig) -> list[torch.opt
     """Optimisers for the parameters of ``stage`` that require gradients.
 
     Muon takes what the stage's ``hidden_matrices()`` names (two-dimensional weights inside the network); embeddings,
-    first and last layers, convolutions, gains and biases are AdamW's.
+    first and last layers, convolutions, gains and biases are AdamW's. What ``caption_parameters()`` names learns more
+    slowly, see `TrainingConfig.caption_rate`.
     """
     matrices = list(stage.hidden_matrices())
-    taken = {id(parameter) for parameter in matrices}
+    captions = list(stage.caption_parameters())
+    taken = {id(parameter) for parameter in (*matrices, *captions)}
     others = [p for p in stage.parameters() if p.requires_grad and id(p) not in taken]
+    groups = [{"params": others}]
+    if captions:
+        groups.append({"params": captions, "lr": config.caption_rate * config.learning_rate})
     optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay)
+        torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay)
     ]
     if matrices:
         optimizers.append(

@@ -56,7 +56,7 @@ class Effort:
     late_step: int
 
 
-FULL = Effort(rounds=8, seconds=3.0, rollout=256, late_step=2000)
+FULL = Effort(rounds=5, seconds=2.0, rollout=256, late_step=2000)
 QUICK = Effort(rounds=3, seconds=0.5, rollout=64, late_step=400)
 
 

@@ -87,7 +87,8 @@ class DoomEngine:
             raise ValueError(f"size {size} is outside 8..{RESOLUTIONS[-1][0]} pixels; choose 64 or 128")
         self.size = size
         self._chasing, self._map = False, first_map
-        self._private = tempfile.TemporaryDirectory(prefix="doom-")  # settings leak between runs through this file
+        # Settings leak between runs through a file in this folder, which a dying engine may still be writing to.
+        self._private = tempfile.TemporaryDirectory(prefix="doom-", ignore_cleanup_errors=True)
         game = self.game = vizdoom.DoomGame()
         if wad is not None:
             game.set_doom_scenario_path(str(wad))

@@ -30,7 +30,7 @@ class FreedoomStudio:
 
     def __init__(self, recipe: Recipe):
         self.recipe = recipe
-        self._folder = tempfile.TemporaryDirectory(prefix="doom-bodies-")
+        self._folder = tempfile.TemporaryDirectory(prefix="doom-bodies-", ignore_cleanup_errors=True)
         wad = Path(self._folder.name) / "bodies.wad"
         write_wad(wad, [("DECORATE", actors.decorate().encode()), ("MAPINFO", actors.mapinfo({}).encode())])
         self.engine = DoomEngine(wad, "MAP01", recipe.size, depth=True)

@@ -46,7 +46,7 @@ class DoomGame:
     def __init__(self, levels: list[Level], size: int = 64):
         """Write the levels into a WAD and start the engine (about 0.15 s)."""
         self.levels = levels
-        self._folder = tempfile.TemporaryDirectory(prefix="doom-levels-")
+        self._folder = tempfile.TemporaryDirectory(prefix="doom-levels-", ignore_cleanup_errors=True)
         wad = Path(self._folder.name) / "levels.wad"
         write_levels(wad, levels)
         self.engine = DoomEngine(wad, map_name(0), size)

@@ -66,9 +66,8 @@ def serve(report: Connection, core: int, out: Path, recipe: Recipe) -> None:
     except (EOFError, ConnectionError):
         sys.exit(1)  # the parent is gone, and nobody needs a traceback
     except OSError as error:  # a full disk: no other child could do better
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process is ending; to exit amid clean-up is a traceback
         report.send(("failed", str(error)))
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process is ending; an exit within its clean-up is a traceback
 
 
 def _part(parts: Path, index: int) -> Path:

@@ -224,7 +224,8 @@ class WorldStream:
         """Latents ``[T, C, h, w]`` of a start."""
         if start is None:
             return None
-        start = torch.as_tensor(start)
+        # A copy of an array: a recording's frames are read-only.
+        start = torch.tensor(start) if isinstance(start, np.ndarray) else torch.as_tensor(start)
         if start.ndim == 4 and start.dtype == torch.uint8 and tuple(start.shape[1:]) == self.frame_shape:
             start = self.world.codec.encode(to_unit(start)[None].to(self.world.device))[0]
         elif not (start.ndim == 4 and start.is_floating_point() and tuple(start.shape[1:]) == self.config.latent_shape):

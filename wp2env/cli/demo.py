@@ -33,9 +33,9 @@ from wp2env.starts import BANK_FILE, Start, newest_whole_chunks, read_bank
 class Script:
     """What the demo plays when it is told nothing: a typed event, then a change to third person."""
 
-    actions: str = "w-10,w+right-8,none-8,left-6,w-8,w+right-8,s-6,w+space-4,left-6"
+    actions: str = "right-6,w-4,left-8,w-4,none-4,right-6,w-4,right-8,w-4,left-8,s-4,w+space-4"
     views: str = "fps-32,tps-32"
-    events: str = "None-16,grey fog rolls in-16,None-32"
+    events: str = "None-16,the lights go out-16,None-32"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

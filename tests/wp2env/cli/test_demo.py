@@ -37,7 +37,7 @@ def test_the_default_script_has_a_typed_event_and_a_change_of_perspective(run, t
     answer = run("--plain")
     assert answer.code == 0
     assert answer.out.startswith(f"{tmp_path / 'demo.mp4'}: 64 frames of hall ")
-    assert "grey fog rolls in; perspective switched 1x" in answer.out
+    assert "the lights go out; perspective switched 1x" in answer.out
     assert "frames a second" in answer.out and answer.out.count("\n") == 2
     frames = imageio.imread(tmp_path / "demo.mp4")
     assert frames.shape == (64, 6 * FRAME, 6 * FRAME, 3)
@@ -49,7 +49,7 @@ def test_the_default_script_has_a_typed_event_and_a_change_of_perspective(run, t
 def test_the_default_script_fits_every_chunk(latents):
     plan = demo.plan(settings(), latents)
     assert plan.view == FIRST_PERSON and THIRD_PERSON in plan.rows[:, PERSPECTIVE]
-    assert plan.events[0] == "None" and "grey fog rolls in" in plan.events and plan.events[-1] == "None"
+    assert plan.events[0] == "None" and "the lights go out" in plan.events and plan.events[-1] == "None"
     changes = [latent for latent in range(1, 64) if plan.events[latent] != plan.events[latent - 1]]
     assert len(changes) == 2 and all((latent - 1) % latents == 0 for latent in changes)
 

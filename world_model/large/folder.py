@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +21,8 @@ from torch import Tensor
 from world_model.config import from_json, to_json
 from world_model.large.config import LargeConfig
 from world_model.large.expert import Expert
-from world_model.large.few_step import bank_shape, fuse_bank
-from world_model.large.names import from_published, published_name, published_shape
-from world_model.large.tensor_files import PICKLES, TensorFiles, check, fill, weight_files
-from world_model.large.weights import BANK_NAMES, expert_files
+from world_model.large.tensor_files import PICKLES, fill, weight_files
+from world_model.large.weights import expert_files, published_tensors
 
 VARIANTS = {"fast": True, "ar": False, "bi": False}  # the published models, and whether they have few-step heads
 EXPERTS = ("high", "low")
@@ -79,35 +77,6 @@ def convert(
         for file in folder.glob(f"*{part}"):
             file.unlink()
     return written
-
-
-def published_tensors(
-    files: Sequence[Path], config: LargeConfig, few_step: str | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """Our names and the tensors of one published expert, read one after the other; see `weights.load_expert`.
-
-    Raises:
-        ValueError: before the first tensor, for files that are not safetensors and for tensors that do not fit.
-    """
-    source = TensorFiles(files)
-    with torch.device("meta"):
-        shapes = {name: tuple(value.shape) for name, value in Expert(config, few_step is not None).state_dict().items()}
-    names = {name: published_name(name, few_step is not None) for name in shapes}
-    patch = config.world.transformer.patch
-    wanted = {names[name]: published_shape(names[name], shape, patch) for name, shape in shapes.items()}
-    banks = {}
-    for name in [name for name in wanted if few_step and name.startswith("head.block_")]:
-        shape, kind = bank_shape(wanted[name], few_step), name.removeprefix("head.block_")
-        for form in BANK_NAMES:
-            if len(source.shapes.get(form.format(kind), ())) == len(shape):
-                banks[name] = form.format(kind)
-                wanted[banks[name]] = shape
-                del wanted[name]
-                break
-    check(source, wanted, config.world.name)
-    for ours, theirs in names.items():
-        value = fuse_bank(source[banks[theirs]], few_step) if theirs in banks else source[theirs]
-        yield ours, from_published(theirs, value)
 
 
 def read_large_world(folder: Path) -> LargeWorld:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from world_model.large.config import LargeConfig
 from world_model.large.expert import Expert
@@ -47,23 +48,36 @@ def load_expert(
     Raises:
         ValueError: for files that are not safetensors, and for missing, unknown or misshaped tensors, listed by name.
     """
-    source = TensorFiles(files)
     with torch.device("meta"):
         expert = Expert(config, few_step is not None)
-    names = {name: published_name(name, few_step is not None) for name in expert.state_dict()}
+    for name, value in published_tensors(files, config, few_step):
+        assign(expert, name, value.to(device, dtype).contiguous())
+    return expert.eval().requires_grad_(False)
+
+
+def published_tensors(
+    files: Sequence[Path], config: LargeConfig, few_step: str | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Our names and the tensors of one published expert, read one after the other.
+
+    ``few_step`` is as in `load_expert`.
+
+    Raises:
+        ValueError: before the first tensor, for files that are not safetensors and for tensors that do not fit.
+    """
+    source = TensorFiles(files)
+    with torch.device("meta"):
+        shapes = {name: tuple(value.shape) for name, value in Expert(config, few_step is not None).state_dict().items()}
+    names = {name: published_name(name, few_step is not None) for name in shapes}
     patch = config.world.transformer.patch
-    wanted = {
-        names[name]: published_shape(names[name], tuple(value.shape), patch)
-        for name, value in expert.state_dict().items()
-    }
+    wanted = {names[name]: published_shape(names[name], shape, patch) for name, shape in shapes.items()}
     banks = _interval_banks(source) if few_step else {}
     for fused, bank in banks.items():
         wanted[bank] = bank_shape(wanted.pop(fused), few_step)
     check(source, wanted, config.world.name)
     for ours, theirs in names.items():
         value = fuse_bank(source[banks[theirs]], few_step) if theirs in banks else source[theirs]
-        assign(expert, ours, from_published(theirs, value).to(device, dtype).contiguous())
-    return expert.eval().requires_grad_(False)
+        yield ours, from_published(theirs, value)
 
 
 def _interval_banks(source: TensorFiles) -> dict[str, str]:

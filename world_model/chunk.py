@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from world_model.memory import coarse_view
+from world_model.memory import coarse_view, slot_windows
 from world_model.transformer import KeyValue
 from world_model.transformer.cache import HistoryCache
 from world_model.transformer.rotary import grid_positions
@@ -93,7 +93,7 @@ class ChunkGenerator:
         """
         memory = self.config.memory
         count = latents.shape[1]
-        slots = max(1, count // memory.temporal_stride)
+        slots = max(1, count // memory.temporal_stride) if memory.budget_slots else 0
         recent = torch.cat([past.latents, latents], dim=1)
         pictures = torch.cat([past.frames, frames], dim=1)
         offsets = memory.temporal_stride * torch.arange(slots - 1, -1, -1, device=past.count.device)
@@ -127,7 +127,7 @@ class ChunkGenerator:
         own_tokens = tokens.shape[1] - small_tokens
 
         group, positions = self._own_places(count, device)
-        slot_group = torch.arange(slots, device=device).repeat_interleave(small_tokens // slots)
+        slot_group = torch.arange(slots, device=device).repeat_interleave(small_tokens // max(1, slots))
         group = torch.cat([slot_group, group + slots])
         slot_times = (ends - past.count[:, None]).float()
         positions = torch.cat(
@@ -156,13 +156,13 @@ class ChunkGenerator:
         per_slot = memory.temporal_stride * self.frames_per_latent
         groups = pictures[:, -slots * per_slot :].unflatten(1, (slots, per_slot)).flatten(0, 1)
         coarse = coarse_view(groups, self.config, self.world.codec).unflatten(0, (batch, slots))
-        window = recent[:, -(slots * memory.temporal_stride + 1) :]
-        return self.world.compressor(window, coarse, self.world.transformer)
+        windows = slot_windows(recent[:, -(slots * memory.temporal_stride + 1) :], memory.temporal_stride)
+        return self.world.compressor(windows, coarse, self.world.transformer)
 
     def _slot_rows(self, actions: Tensor, slots: int) -> Tensor:
         """The action rows ``[B, slots, 6]`` of the latents that end the slots."""
         stride = self.config.memory.temporal_stride
-        return actions[:, -1:] if slots == 1 else actions[:, stride - 1 :: stride]
+        return actions[:, -1:][:, :slots] if slots < 2 else actions[:, stride - 1 :: stride]
 
     def _own_places(self, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Group of every token, and positions relative to the chunk, of ``count`` latents."""

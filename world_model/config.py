@@ -61,8 +61,8 @@ class MemoryConfig:
     adjacent_latents: int = 4
     temporal_stride: int = 2  # l in the paper: latents merged into one compressed slot
     spatial_stride: int = 2  # s in the paper, of the token grid; 4x4 tokens leave no room for the paper's 4
-    budget_slots: int = 11  # compressed slots kept; older ones are thinned
-    max_age: int = 23  # latents; rotary ages beyond it are held there, so that positions stay inside what was trained
+    budget_slots: int = 48  # compressed slots kept; past them the history is thinned. 0: no compressed memory
+    max_age: int = 255  # latents; rotary ages beyond it are held there, so that positions stay inside what was trained
     fine_widths: tuple[int, int] = (64, 128)
     fine_heads: int = 4
 
@@ -82,7 +82,8 @@ class TrainingConfig:
 
     batch: int = 8  # clips per step
     frames: int = 12  # latent frames per clip that are learned
-    history: int = 0  # latent frames before them that are only memory, in half of the steps
+    history: int = 0  # latent frames before them that are only memory, at most
+    growth_steps: int = 0  # over which the longest history grows to that, from nothing (progressive curriculum)
     learning_rate: float = 8e-4  # AdamW, for all that is not a hidden matrix
     matrix_learning_rate: float = 3e-3  # Muon, for the hidden matrices
     caption_rate: float = 0.02  # of the learning rate, for the caption encoder: the rest must learn to read it first
@@ -104,7 +105,9 @@ class CurriculumConfig:
         default_factory=lambda: TrainingConfig(batch=10, frames=3, learning_rate=1e-3, decay_fraction=0.7)
     )
     navigation: TrainingConfig = field(default_factory=TrainingConfig)
-    autoregressive: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=12))
+    frame_query: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=96, growth_steps=400))
+    history: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=240, growth_steps=800))
+    autoregressive: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=240, growth_steps=1200))
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,11 @@ class WorldConfig:
             raise ValueError(
                 f"the token grid {rows}x{columns} is not a multiple of the memory's spatial stride "
                 f"{self.memory.spatial_stride}; choose another stride"
+            )
+        if self.memory.budget_slots == 1 or self.memory.budget_slots < 0:
+            raise ValueError(
+                f"budget_slots is {self.memory.budget_slots}; thinning keeps the oldest and the newest slot, so give 2 "
+                "or more, or 0 for a world without compressed memory"
             )
         if self.memory.sink_latents != 1:
             raise ValueError(f"sink_latents is {self.memory.sink_latents}; the start picture, 1, is what is supported")

@@ -57,14 +57,18 @@ class MemoryCompressor(nn.Module):
         self.stride = config.memory.temporal_stride
         self.fine = FineBranch(config)
 
-    def forward(self, latents: Tensor, coarse_latents: Tensor, transformer: VelocityTransformer) -> Tensor:
-        """Tokens ``[B, S * P, D]`` of ``S`` slots.
-
-        ``latents [B, 1 + S * l, C, h, w]`` starts with the latent before the first slot; ``coarse_latents
-        [B, S, C, h / s, w / s]`` are those of the small video (`coarse_view`).
-        """
-        windows = latents.unfold(1, self.stride + 1, self.stride).movedim(-1, 2)  # [B, S, l + 1, C, h, w]
+    def forward(self, windows: Tensor, coarse_latents: Tensor, transformer: VelocityTransformer) -> Tensor:
+        """Tokens ``[B, S * P, D]`` of ``S`` slots from their `slot_windows` and the coarse latents of the small video
+        ``[B, S, C, h / s, w / s]`` (`coarse_view`)."""
         return transformer.embed_latents(coarse_latents) + self.fine(windows).flatten(1, 2)
+
+
+def slot_windows(latents: Tensor, stride: int) -> Tensor:
+    """What the fine branch sees of consecutive slots, ``[B, S, l + 1, C, h, w]``: their latents and the one before.
+
+    ``latents [B, 1 + S * l, C, h, w]`` start with the latent before the first slot.
+    """
+    return latents.unfold(1, stride + 1, stride).movedim(-1, 2)
 
 
 def coarse_view(frames: Tensor, config: WorldConfig, codec: CausalCodec) -> Tensor:
@@ -76,8 +80,3 @@ def coarse_view(frames: Tensor, config: WorldConfig, codec: CausalCodec) -> Tens
     kept = frames[:, stride - 1 :: stride]
     small = functional.avg_pool2d(kept.flatten(0, 1), shrink).unflatten(0, kept.shape[:2])
     return codec.encode(small, started=True)[:, 0]
-
-
-def slot_count(latents: int, stride: int) -> int:
-    """How many slots are complete once ``latents`` latents exist; slot ``c`` ends with latent ``l * (c + 1)``."""
-    return max(0, (latents - 1) // stride)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,7 @@ import torch
 from torch import nn
 
 from world_model.codec import CausalCodec
-from world_model.config import PRESETS, WorldConfig
+from world_model.config import PRESETS, MemoryConfig, WorldConfig
 from world_model.memory import MemoryCompressor
 from world_model.text import ByteEncoder
 from world_model.transformer import VelocityTransformer
@@ -57,6 +59,23 @@ class World(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.transformer.head.weight.device
+
+    def with_memory(self, memory: MemoryConfig) -> World:
+        """The same networks, weights shared, with other bounds on what the memory holds.
+
+        Raises:
+            ValueError: when ``memory`` compresses differently, which the weights do not fit.
+        """
+        bounds = {"adjacent_latents", "budget_slots", "max_age"}
+        for name, value in vars(self.config.memory).items():
+            if name not in bounds and getattr(memory, name) != value:
+                raise ValueError(
+                    f"memory.{name} is {getattr(memory, name)} and these weights were made for {value}; only "
+                    f"{', '.join(sorted(bounds))} can differ"
+                )
+        world = copy.copy(self)
+        world.config = replace(self.config, memory=memory)
+        return world
 
     def stream(self, num_slots: int, *, sampling_steps: int | None = None, temperature: float = 1.0) -> WorldStream:
         """A stream of ``num_slots`` independent rollouts through this world, all in one batch.

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 
 from world_model.config import DOOM, WorldConfig
-from world_model.memory import coarse_view, slot_count
+from world_model.memory import coarse_view, slot_windows
+from world_model.thinning import slot_count
 from world_model.transformer.masks import teacher_forcing
 
 
@@ -20,15 +21,17 @@ def history(world, slots, batch=2, seed=0):
     return latents, coarse
 
 
+def compressed(world, latents, coarse):
+    windows = slot_windows(latents, world.config.memory.temporal_stride)
+    return world.compressor(windows, coarse, world.transformer)
+
+
 def test_compressing_slot_by_slot_equals_the_whole_history(tiny_world):
     latents, coarse = history(tiny_world, 5)
     stride = tiny_world.config.memory.temporal_stride
-    whole = tiny_world.compressor(latents, coarse, tiny_world.transformer)
+    whole = compressed(tiny_world, latents, coarse)
     parts = [
-        tiny_world.compressor(
-            latents[:, stride * c : stride * (c + 1) + 1], coarse[:, c : c + 1], tiny_world.transformer
-        )
-        for c in range(5)
+        compressed(tiny_world, latents[:, stride * c : stride * (c + 1) + 1], coarse[:, c : c + 1]) for c in range(5)
     ]
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-6, rtol=1e-5)
 
@@ -36,19 +39,19 @@ def test_compressing_slot_by_slot_equals_the_whole_history(tiny_world):
 def test_no_slot_sees_a_later_latent(tiny_world):
     latents, coarse = history(tiny_world, 5)
     stride = tiny_world.config.memory.temporal_stride
-    before = tiny_world.compressor(latents, coarse, tiny_world.transformer).unflatten(1, (5, -1))
+    before = compressed(tiny_world, latents, coarse).unflatten(1, (5, -1))
     latents[:, stride * 3 + 1 :] += 1
     coarse[:, 3:] += 1
-    after = tiny_world.compressor(latents, coarse, tiny_world.transformer).unflatten(1, (5, -1))
+    after = compressed(tiny_world, latents, coarse).unflatten(1, (5, -1))
     assert torch.equal(before[:, :3], after[:, :3])
     assert not torch.equal(before[:, 3], after[:, 3])
 
 
 def test_both_branches_carry_the_history(tiny_world):
     latents, coarse = history(tiny_world, 2)
-    tokens = tiny_world.compressor(latents, coarse, tiny_world.transformer)
-    assert not torch.equal(tokens, tiny_world.compressor(latents + 1, coarse, tiny_world.transformer))
-    assert not torch.equal(tokens, tiny_world.compressor(latents, coarse + 1, tiny_world.transformer))
+    tokens = compressed(tiny_world, latents, coarse)
+    assert not torch.equal(tokens, compressed(tiny_world, latents + 1, coarse))
+    assert not torch.equal(tokens, compressed(tiny_world, latents, coarse + 1))
 
 
 def test_memory_shrinks_the_history_as_the_paper_says():
@@ -72,7 +75,7 @@ def test_the_coarse_view_keeps_the_last_frame_of_a_slot(tiny_world):
 
 def test_training_masks_hold_for_every_kind_of_token(tiny_world):
     layout = teacher_forcing(tiny_world.config, 9, 0)
-    kinds = "S" + "C" * layout.slots + "T" * len(layout.adjacent) + "N" * len(layout.targets)
+    kinds = "S" + "C" * len(layout.slots) + "T" * len(layout.adjacent) + "N" * len(layout.targets)
     first = {kind: kinds.index(kind) for kind in "SCTN"}
     token = [int((layout.group == g).nonzero()[0]) for g in range(len(kinds))]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -38,12 +40,20 @@ def started(world, slots, seeds=None, **options):
     return stream
 
 
+@pytest.mark.parametrize("memory", ["thinned", "whole", "full context"])
 @pytest.mark.parametrize("name", ["tiny_world", "chunked_world"])
-def test_cached_rollout_equals_the_masked_forward(name, request):
-    """One evaluation per chunk from known noise is what one masked pass over the whole clip predicts."""
+def test_cached_rollout_equals_the_masked_forward(name, memory, request):
+    """One evaluation per chunk from known noise is what one masked pass over the whole clip predicts, also after the
+    memory has begun to forget."""
+    bounds = {
+        "thinned": {"budget_slots": 3},
+        "whole": {"budget_slots": 20},
+        "full context": {"budget_slots": 0, "adjacent_latents": 30},
+    }
     world = request.getfixturevalue(name)
+    world = world.with_memory(replace(world.config.memory, **bounds[memory]))
     config, n = world.config, world.config.chunk_latents
-    chunks = 7 if n == 1 else 3
+    chunks = 13 if n == 1 else 4
     stream = started(world, 2, sampling_steps=1)
     actions = random_actions(world, 2, chunks)
     latents = [world.codec.encode(to_unit(torch.from_numpy(np.stack([start_frames(world, seed=s) for s in range(2)]))))]
@@ -83,7 +93,9 @@ def test_cached_rollout_equals_the_masked_forward(name, request):
         }
     )  # fmt: skip
     euler = add_noise(clean, noise, levels) - predicted
-    torch.testing.assert_close(euler[:, 1:], clean[:, 1:], atol=2e-4, rtol=2e-4)
+    torch.testing.assert_close(
+        euler[:, 1:], clean[:, 1:], atol=1e-3, rtol=1e-3
+    )  # rounding, over four chunks that build on each other
 
 
 def test_restoring_a_snapshot_reproduces_frames_bit_for_bit(tiny_world):

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from world_model.config import TINY
+from world_model.thinning import redundant_entry
 from world_model.transformer.actions import ActionEmbedding, ActionResidual
 from world_model.transformer.attention import attention
-from world_model.transformer.cache import redundant_entry
 from world_model.transformer.rotary import axis_sizes, grid_positions, rotary_table, rotate
 from world_model.world import World
 

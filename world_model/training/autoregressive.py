@@ -1,4 +1,4 @@
-"""Stage 3: the chunk-causal model by teacher forcing (Eq. 5) with the mask of Fig. 3.
+"""Stage 5: the chunk-causal model by teacher forcing (Eq. 5) with the mask of Fig. 3.
 
 One sequence holds the clean memory of the true past and noisy versions of many chunks, each at its own noise level,
 so one pass trains every chunk of a clip at once. The history gets a little noise, which the network is told, because
@@ -11,38 +11,38 @@ import torch
 from torch import Tensor
 
 from world_model.flow import add_noise, training_levels
-from world_model.training.objective import NetworkStage, drop_captions, velocity_loss
+from world_model.training.memory_stage import MemoryStage
+from world_model.training.objective import velocity_loss
 from world_model.transformer.masks import Layout, chunk_of, first_of, teacher_forcing
 
-FROM_HISTORY = 0.5  # share of steps whose targets lie deep in a clip; the others begin at its first picture
-OLD_SINK = 0.5  # share of deep windows whose sink is any earlier picture, as it is late in a rollout
+FROM_HISTORY = 0.75  # share of steps whose targets lie deep in a clip; the others begin at its first picture
+OLD_SINK = 0.25  # share of deep windows whose sink is any earlier picture, as it is late in a rollout
 
 
-class AutoregressiveStage(NetworkStage):
+class AutoregressiveStage(MemoryStage):
     """Teacher forcing over ``[sink | compressed | adjacent | targets]``."""
 
     name = "autoregressive"
+    layout = staticmethod(teacher_forcing)
 
-    def batch(self, generator: torch.Generator) -> dict[str, Tensor]:
+    def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         deep = bool(torch.rand((), generator=generator) < FROM_HISTORY)
-        history = self.config.history if deep else 0
-        batch = self.store.windows(self.config.batch, history + self.config.frames, generator)
-        drop_captions(batch, generator)
+        history = self.draw_history(generator, step) if deep else 0
+        batch = self.draw_windows(history + self.config.frames, generator)
         count = len(batch["latents"])
         own_sink = torch.rand(count, generator=generator) >= (OLD_SINK if history else 0.0)
         batch["sink"][own_sink] = batch["latents"][own_sink, 0]
         batch["sink_actions"][own_sink] = batch["actions"][own_sink, 0]
-        first_target = first_of(chunk_of(history, self.world.config.chunk_latents), self.world.config.chunk_latents)
+        n = self.world.config.chunk_latents
         return batch | {
-            "first_target": torch.tensor(first_target),
-            "levels": self._levels(batch["latents"].shape[:2], generator),
-            "noise": torch.randn(batch["latents"].shape, generator=generator),
+            "first_target": torch.tensor(first_of(chunk_of(history, n), n)),
+            "levels": self.draw_levels(batch["latents"].shape[:2], generator),
             "history_level": torch.rand(count, generator=generator) * self.world.config.flow.history_noise,
             "history_noise": torch.randn(batch["latents"].shape, generator=generator),
             "coarse_noise": torch.randn(batch["coarse"].shape, generator=generator),
         }
 
-    def _levels(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    def draw_levels(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
         """One noise level for each chunk, given to all its latents: ``[B, T]``."""
         count, latents = shape
         n = self.world.config.chunk_latents
@@ -56,38 +56,18 @@ class AutoregressiveStage(NetworkStage):
 
     def predict(self, batch: dict[str, Tensor]) -> Tensor:
         """Velocities ``[B, targets, C, h, w]`` from noisy latents and the memory before them."""
-        network, config = self.world.transformer, self.world.config
-        latents, device = batch["latents"], batch["latents"].device
         first = int(batch["first_target"])
-        layout = teacher_forcing(config, latents.shape[1], first)
-        levels = batch["levels"][:, first:]
-        targets = add_noise(latents[:, first:], batch["noise"][:, first:], levels)
-        tokens = torch.cat([*self._memory(batch, layout), network.embed_latents(targets)], dim=1)
-
-        context_levels = batch["history_level"][:, None].expand(-1, len(layout.latent) - len(layout.targets))
-        actions = batch["actions"][:, layout.latent]
-        actions[:, 0] = batch["sink_actions"]
-        caption, active = self.encode_captions(batch["codes"], batch["active"])
-        given = network.condition(
-            layout.group.to(device),
-            torch.cat([context_levels, levels], dim=1),
-            actions,
-            caption,
-            active[:, layout.latent],
+        layout = self.layout(self.world.config, batch["latents"].shape[1], first)
+        return self.velocities(
+            batch, layout, self._memory(batch, layout), batch["history_level"], batch["levels"][:, first:]
         )
-        hidden, _ = network(tokens, given, layout.positions.to(device), layout.mask.to(device))
-        time = given.time[:, -len(layout.targets) :]
-        return network.velocity(hidden[:, layout.target_tokens], time, config.token_grid)
 
     def _memory(self, batch: dict[str, Tensor], layout: Layout) -> list[Tensor]:
         """Tokens of the slightly noisy past: sink, compressed slots, clean latents."""
-        network, stride = self.world.transformer, self.world.config.memory.temporal_stride
+        network = self.world.transformer
         level = batch["history_level"][:, None]
         noise = batch["history_noise"]
         past = add_noise(batch["latents"], noise, level)
         coarse = add_noise(batch["coarse"], batch["coarse_noise"], level)
-        parts = [network.embed_latents(add_noise(batch["sink"][:, None], noise[:, :1], level))]
-        if layout.slots:
-            ends = stride * torch.arange(1, layout.slots + 1)
-            parts.append(self.world.compressor(past[:, : 1 + stride * layout.slots], coarse[:, ends], network))
-        return [*parts, network.embed_latents(past[:, list(layout.adjacent)])]
+        sink = network.embed_latents(add_noise(batch["sink"][:, None], noise[:, :1], level))
+        return [sink, self.compress(past, coarse, layout), network.embed_latents(past[:, list(layout.adjacent)])]

@@ -5,34 +5,42 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from world_model.checkpoint import check_device, load_world, save_world
 from world_model.config import PRESETS, to_json
-from world_model.data.store import ClipStore
+from world_model.data.joined import JoinedStore
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.codec import CodecStage, DecoderStage
 from world_model.training.export import export
+from world_model.training.frame_query import FrameQueryStage
+from world_model.training.history import HistoryStage
 from world_model.training.latents import LatentStore
 from world_model.training.loop import Budget, train
 from world_model.training.navigation import NavigationStage
 from world_model.world import World
 
 CODEC_STAGES = {"codec": CodecStage, "decoder": DecoderStage}
-NETWORK_STAGES = {"navigation": NavigationStage, "autoregressive": AutoregressiveStage}
+NETWORK_STAGES = {
+    "navigation": NavigationStage,
+    "frame_query": FrameQueryStage,
+    "history": HistoryStage,
+    "autoregressive": AutoregressiveStage,
+}
 STAGES = (*CODEC_STAGES, *NETWORK_STAGES)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `wp2 train doom`."""
     parser.add_argument("--stage", required=True, choices=STAGES, help="the stage of the curriculum to run")
-    parser.add_argument("--data", required=True, type=Path, help="recordings, from `wp2 record doom`")
+    parser.add_argument("--data", required=True, type=Path, nargs="+", help="recordings, from `wp2 record doom`")
     parser.add_argument("--out", required=True, type=Path, help="run folder; run again with the same to continue")
     parser.add_argument("--start", help="world or run that the stage starts from (default: random weights)")
     parser.add_argument("--preset", default="doom", choices=sorted(PRESETS), help="sizes, when there is no --start")
-    parser.add_argument("--clips", type=int, help="use only the first so many clips of the recordings")
+    parser.add_argument("--clips", type=int, help="use only the first so many clips of each recording")
     parser.add_argument("--minutes", type=float, help="stop after so many minutes of training, all sessions together")
     parser.add_argument("--steps", type=int, help="stop after so many steps")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights")
@@ -47,7 +55,7 @@ def main(args: argparse.Namespace) -> None:
     if args.device:
         check_device(args.device)
     budget = Budget(args.steps, args.minutes)
-    store = ClipStore(args.data)  # before anything is written, so that a wrong path leaves nothing behind
+    store = JoinedStore(args.data)  # before anything is written, so that a wrong path leaves nothing behind
     _remember(args, store)
     world = _starting_world(args)
     _check_size(store, world)
@@ -74,7 +82,7 @@ def export_main(args: argparse.Namespace) -> None:
     print(f"wrote {args.out}")
 
 
-def _remember(args: argparse.Namespace, store: ClipStore) -> None:
+def _remember(args: argparse.Namespace, store: JoinedStore) -> None:
     """Write down what a run is of; a run that continues as something else would mix two.
 
     Raises:
@@ -97,7 +105,7 @@ def _remember(args: argparse.Namespace, store: ClipStore) -> None:
     file.write_text(json.dumps(wanted, indent=1) + "\n")
 
 
-def _check_size(store: ClipStore, world: World) -> None:
+def _check_size(store: JoinedStore, world: World) -> None:
     """Raise ValueError when the recordings have another picture size than the world."""
     recorded, video = store[0].frames.shape[1:3], world.config.video
     if tuple(recorded) != (video.height, video.width):
@@ -115,6 +123,16 @@ def _starting_world(args: argparse.Namespace) -> World:
             world = World.random(args.preset, args.seed)
         else:
             run = Path(args.start) / "world"
-            world = load_world(run if run.is_dir() else args.start)
+            world = _with_present_settings(load_world(run if run.is_dir() else args.start))
         save_world(world, remembered, torch.float32)
     return load_world(remembered).requires_grad_(True)
+
+
+def _with_present_settings(world: World) -> World:
+    """A world whose memory budget, noise and curriculum are those of its preset now, if it has one; its sizes stay."""
+    if world.config.name not in PRESETS:
+        return world
+    present = PRESETS[world.config.name]
+    world = world.with_memory(present.memory)
+    world.config = replace(world.config, flow=present.flow, curriculum=present.curriculum)
+    return world

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from world_model.codec import CausalCodec, to_unit
 from world_model.config import TrainingConfig
+from world_model.data.joined import JoinedStore
 from world_model.data.store import ClipStore
 
 KL_WEIGHT = 5e-5  # light: latents stay bounded and a little smooth, reconstruction keeps the say
@@ -27,7 +28,7 @@ class CodecStage(nn.Module):
 
     name = "codec"
 
-    def __init__(self, codec: CausalCodec, store: ClipStore, config: TrainingConfig) -> None:
+    def __init__(self, codec: CausalCodec, store: ClipStore | JoinedStore, config: TrainingConfig) -> None:
         super().__init__()
         self.codec = codec
         self.store = store
@@ -43,7 +44,7 @@ class CodecStage(nn.Module):
         """The codec's tensors, named as in a world."""
         return {f"codec.{name}": value for name, value in self.codec.state_dict(keep_vars=True).items()}
 
-    def batch(self, generator: torch.Generator) -> dict[str, Tensor]:
+    def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         """``frames`` uint8 ``[B, F, H, W, 3]`` and the ``noise`` of the latents' sampling."""
         size = self.config.frames
         windows = []
@@ -73,7 +74,7 @@ class DecoderStage(CodecStage):
 
     name = "decoder"
 
-    def __init__(self, codec: CausalCodec, store: ClipStore, config: TrainingConfig) -> None:
+    def __init__(self, codec: CausalCodec, store: ClipStore | JoinedStore, config: TrainingConfig) -> None:
         super().__init__(codec, store, config)
         for name, parameter in codec.named_parameters():
             parameter.requires_grad_(not name.startswith(ENCODER))

@@ -16,6 +16,8 @@ from tqdm import tqdm
 from world_model.codec import CausalCodec, to_unit
 from world_model.config import WorldConfig
 from world_model.controls import ACTION_DIM, PERSPECTIVE
+from world_model.data.clips import Clip
+from world_model.data.joined import JoinedStore
 from world_model.data.store import ClipStore
 from world_model.memory import coarse_view
 from world_model.text import field_texts, to_bytes
@@ -35,36 +37,37 @@ class EncodedClip:
 
 
 class LatentStore:
-    """The encoded clips of a `ClipStore`, and every distinct caption text once."""
+    """The encoded clips of a store, and every distinct caption text once."""
 
     def __init__(
         self,
-        store: ClipStore,
+        store: ClipStore | JoinedStore,
         codec: CausalCodec,
         config: WorldConfig,
         cache: Path | None = None,
         clips: int | None = None,
     ) -> None:
-        """Encode ``store`` or its first ``clips``; with a folder ``cache`` the latents are kept for the next time."""
+        """Encode ``store``, or the first ``clips`` of each store that it joins; with a folder ``cache`` the latents are
+        kept for the next time."""
         self.config = config
-        self.count = len(store) if clips is None else min(clips, len(store))
         self._index: dict[str, int] = {}
-        tensors = self._encoded(store, codec, cache)
-        self.clips = []
-        for index in range(self.count):
-            clip = store[index]
-            latents = tensors[f"latents.{index}"]
-            texts = torch.empty(len(latents), FIELDS, dtype=torch.int64)
-            starts = [first for first, _ in clip.captions] + [len(clip.frames)]
-            for (first, caption), end in zip(clip.captions, starts[1:], strict=True):
-                r = codec.temporal_factor
-                texts[-(-first // r) : -(-end // r)] = torch.tensor([self._text(t) for t in field_texts(caption)])
-            actions = torch.from_numpy(clip.actions[: len(latents)].copy())
-            self.clips.append(EncodedClip(latents, tensors[f"coarse.{index}"], actions, texts))
+        self.clips: list[EncodedClip] = []
+        for part in store.stores if isinstance(store, JoinedStore) else [store]:
+            count = len(part) if clips is None else min(clips, len(part))
+            tensors = self._encoded(part, count, codec, cache)
+            self.clips += [
+                self._encoded_clip(part[k], tensors[f"latents.{k}"], tensors[f"coarse.{k}"], codec.temporal_factor)
+                for k in range(count)
+            ]
         self.texts = to_bytes(list(self._index), config.text.max_bytes)
 
     def __len__(self) -> int:
         return len(self.clips)
+
+    @property
+    def longest(self) -> int:
+        """Latents of the longest clip, 0 when there is none."""
+        return max((len(clip.latents) for clip in self.clips), default=0)
 
     def windows(self, count: int, latents: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Draw ``count`` windows of ``latents`` consecutive latents from clips that are long enough.
@@ -76,8 +79,7 @@ class LatentStore:
         """
         long_enough = [clip for clip in self.clips if len(clip.latents) >= latents]
         if not long_enough:
-            longest = max((len(clip.latents) for clip in self.clips), default=0)
-            raise ValueError(f"no clip has {latents} latents, the longest has {longest}; record longer clips")
+            raise ValueError(f"no clip has {latents} latents, the longest has {self.longest}; record longer clips")
         chosen = []
         for index in torch.randint(len(long_enough), (count,), generator=generator).tolist():
             clip = long_enough[index]
@@ -113,16 +115,25 @@ class LatentStore:
     def _text(self, text: str) -> int:
         return self._index.setdefault(text, len(self._index))
 
-    def _encoded(self, store: ClipStore, codec: CausalCodec, cache: Path | None) -> dict[str, Tensor]:
+    def _encoded_clip(self, clip: Clip, latents: Tensor, coarse: Tensor, frames_per_latent: int) -> EncodedClip:
+        texts = torch.empty(len(latents), FIELDS, dtype=torch.int64)
+        starts = [first for first, _ in clip.captions] + [len(clip.frames)]
+        for (first, caption), end in zip(clip.captions, starts[1:], strict=True):
+            held = slice(-(-first // frames_per_latent), -(-end // frames_per_latent))
+            texts[held] = torch.tensor([self._text(text) for text in field_texts(caption)])
+        actions = torch.from_numpy(clip.actions[: len(latents)].copy())
+        return EncodedClip(latents, coarse, actions, texts)
+
+    def _encoded(self, store: ClipStore, count: int, codec: CausalCodec, cache: Path | None) -> dict[str, Tensor]:
         file = None
         if cache is not None:
             cache.mkdir(parents=True, exist_ok=True)
-            file = cache / f"latents-{_fingerprint(codec, store)}-{self.count}.safetensors"
+            file = cache / f"latents-{_fingerprint(codec, store)}-{count}.safetensors"
             if file.exists():
                 return load_file(file)
         tensors = {}
         device = codec.latent_mean.device
-        for index in tqdm(range(self.count), desc="encoding clips", unit="clip"):
+        for index in tqdm(range(count), desc="encoding clips", unit="clip"):
             frames = to_unit(torch.from_numpy(store[index].frames.copy())).to(device)
             with torch.autocast(device.type, torch.bfloat16):  # twice as fast; stored as float16 anyway
                 latents, coarse = encode_clip(frames, codec, self.config)

@@ -1,7 +1,7 @@
 """The training loop of every stage: budget, optimisers, averaging, logging, checkpoints.
 
-A stage is a module whose ``forward(batch)`` is its loss and whose ``batch(generator)`` draws everything random, so
-step ``k`` of a run is a function of the seed and ``k`` alone and a resumed run sees what an undisturbed one sees.
+A stage is a module whose ``forward(batch)`` is its loss and whose ``batch(generator, step)`` draws everything random,
+so step ``k`` of a run is a function of the seed and ``k`` alone and a resumed run sees what an undisturbed one sees.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Stage(Protocol):
 
     name: str
 
-    def batch(self, generator: torch.Generator) -> dict[str, Tensor]: ...
+    def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]: ...
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]: ...
 
@@ -105,7 +105,7 @@ def train(
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = group["base_lr"] * factor
-            batch = stage.batch(step_generator(config.seed + accelerator.process_index, progress.step))
+            batch = stage.batch(step_generator(config.seed + accelerator.process_index, progress.step), progress.step)
             batch = {name: value.to(accelerator.device) for name, value in batch.items()}
             loss, metrics = model(batch)
             accelerator.backward(loss)

@@ -18,7 +18,7 @@ class NavigationStage(NetworkStage):
 
     name = "navigation"
 
-    def batch(self, generator: torch.Generator) -> dict[str, Tensor]:
+    def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         batch = self.store.windows(self.config.batch, self.config.frames, generator)
         drop_captions(batch, generator)
         count, latents = batch["latents"].shape[:2]

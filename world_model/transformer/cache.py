@@ -2,7 +2,7 @@
 
 Keys are stored unrotated and rotated once per chunk by their *age*, the distance to the chunk being generated. Ages
 are held at ``max_age``, so positions never leave what was trained, however long the rollout. Compressed entries have
-a budget; past it the history is thinned so that its spacing grows with age.
+a budget; past it the history is thinned (`thinning`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from world_model.config import WorldConfig
+from world_model.thinning import redundant_entry
 from world_model.transformer.block import KeyValue
 from world_model.transformer.rotary import grid_positions, rotary_table, rotate
 
@@ -67,7 +68,7 @@ class HistoryCache:
         tables, visible, for_slots = [], [], []
         for time, grid in self._segments():
             age = now[:, None] - time
-            kept = time.ge(0) & (age.le(limit) if time is self.slot_time else True)
+            kept = time.ge(0)
             positions = grid_positions(-age.clamp(0, limit).float(), grid)
             tables.append(rotary_table(positions, self.key.shape[-1]))
             per_token = kept.repeat_interleave(grid[0] * grid[1], dim=1)
@@ -102,6 +103,8 @@ class HistoryCache:
     def push_slot(self, new: list[KeyValue], time: Tensor, due: Tensor) -> None:
         """Append one compressed slot that ends at ``time [B]``, where ``due [B]``; thin the history if it is full."""
         budget = self.config.memory.budget_slots
+        if not budget:
+            return
         small = self.config.memory_grid[0] * self.config.memory_grid[1]
         start, end = self._sink_tokens(), self._adjacent_start()
         times = torch.cat([self.slot_time, time[:, None]], dim=1)
@@ -129,15 +132,3 @@ class HistoryCache:
 
     def _tensors(self) -> list[str]:
         return [item.name for item in fields(self) if item.name != "config"]
-
-
-def redundant_entry(times: Tensor) -> Tensor:
-    """Which of the ascending ``times [B, K]`` to forget: an empty one, else the one whose loss widens the relative
-    gap between its neighbours least. The oldest and the newest are never chosen, so spacing ends up about
-    proportional to age.
-    """
-    newest = times[:, -1:]
-    gap = (times[:, 2:] - times[:, :-2]).float()
-    age = (newest - times[:, 1:-1]).float()
-    choice = (gap / (age + 1)).argmin(dim=1) + 1
-    return torch.where(times[:, 0].lt(0), torch.zeros_like(choice), choice)

@@ -1,12 +1,12 @@
-"""Who sees whom in one training sequence (the paper's Fig. 3), and where its tokens stand in time.
+"""Who sees whom in one training sequence, and where its tokens stand in time (the paper's Fig. 3).
 
-A sequence is ``[sink | compressed | adjacent | targets]``. Its *groups* are the sink latent ``S``, one compressed slot
-``C_c`` for every ``l`` latents, clean latents ``T_j`` and noisy latents ``N_i``:
+A sequence is ``[sink | compressed | adjacent | targets]``. Its *groups* are the sink latent ``S``, compressed slots
+``C_c`` of ``l`` latents each, clean latents ``T_j`` and noisy latents ``N_i``:
 
     S   -> S
-    C_c -> S, C_0 .. C_c
+    C_c -> S, the slots that the memory held when c was made, C_c
     T_j -> what N_j sees of the past, and the clean latents of its own chunk
-    N_i -> S, the slots completed before its chunk, the last clean latents before its chunk, its own chunk
+    N_i -> S, the slots that the memory holds before its chunk, the last clean latents before its chunk, its own chunk
 
 which is exactly what the cached rollout offers at every step (`rollout`), so one masked pass over many chunks equals
 generating them one after the other. Latent 0 is a chunk of its own, the start picture; chunks of ``n`` latents follow.
@@ -14,6 +14,7 @@ generating them one after the other. Latent 0 is a chunk of its own, the start p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,7 +22,10 @@ import torch
 from torch import Tensor
 
 from world_model.config import WorldConfig
+from world_model.thinning import kept_slots, slot_count
 from world_model.transformer.rotary import grid_positions
+
+SINK, SLOT, CLEAN, NOISY = "S", "C", "T", "N"
 
 
 def chunk_of(latent: int, chunk_latents: int) -> int:
@@ -36,9 +40,9 @@ def first_of(chunk: int, chunk_latents: int) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """The groups of one teacher-forcing sequence, in order, and what follows from them."""
+    """The groups of one training sequence, in order, and what follows from them."""
 
-    slots: int  # compressed slots; slot c covers the latents up to ``temporal_stride * (c + 1)``
+    slots: tuple[int, ...]  # compressed slots present; slot c ends with latent ``temporal_stride * (c + 1)``
     adjacent: tuple[int, ...]  # latents present as clean tokens, besides the sink
     targets: tuple[int, ...]  # latents present as noisy tokens
     latent: Tensor  # int64 [G], the latent whose time, action and caption a group carries
@@ -47,60 +51,101 @@ class Layout:
     mask: Tensor  # bool [N, N], query row sees key column
 
     @property
+    def slot_ends(self) -> Tensor:
+        """The last latent of each slot, int64 ``[S]``."""
+        return self.latent[1 : 1 + len(self.slots)]
+
+    @property
     def target_tokens(self) -> slice:
         """Where the noisy tokens are; they come last."""
         return slice(int((self.group < len(self.latent) - len(self.targets)).sum()), None)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def teacher_forcing(config: WorldConfig, latents: int, first_target: int) -> Layout:
-    """The layout for ``latents`` consecutive latents of which those from ``first_target`` on are generated.
+    """Chunk-causal targets: of ``latents`` consecutive latents those from ``first_target`` on are generated.
 
-    With ``first_target`` 0 the first latent, too, is a target: it is generated from its caption alone.
+    With ``first_target`` 0 the first latent, too, is a target: it is generated from its caption alone. Slots that a
+    rollout has forgotten before the first target are left out; those that remain do not see them either.
     """
-    n, stride, window = config.chunk_latents, config.memory.temporal_stride, config.memory.adjacent_latents
-    last_chunk = chunk_of(latents - 1, n)
-    completes = [chunk_of(stride * (c + 1), n) for c in range((latents - 1) // stride)]
-    completes = [chunk for chunk in completes if chunk < last_chunk]
-    oldest = max(1, first_of(chunk_of(first_target, n), n) - window)
-    adjacent = tuple(range(oldest, first_of(last_chunk, n)))
-    targets = tuple(range(first_target, latents))
+    return _history_layout(config, latents, first_target, lambda latent: chunk_of(latent, config.chunk_latents))
 
-    groups = [("S", 0)] + [("C", c) for c in range(len(completes))]
-    groups += [("T", j) for j in adjacent] + [("N", i) for i in targets]
+
+@lru_cache(maxsize=128)
+def bidirectional(config: WorldConfig, latents: int, first_target: int) -> Layout:
+    """The same memory before a clip whose latents all see each other: the latents from ``first_target`` on."""
+    clip = chunk_of(first_target, config.chunk_latents)
+    return _history_layout(
+        config, latents, first_target, lambda latent: min(clip, chunk_of(latent, config.chunk_latents))
+    )
+
+
+def frame_query(config: WorldConfig, latents: int, queried: tuple[int, ...]) -> Layout:
+    """Targets that see the sink, every slot of a memory of ``latents`` latents, and nothing else but themselves."""
+    memory = config.memory
+    slots = kept_slots(slot_count(latents, memory.temporal_stride), memory.temporal_stride, memory.budget_slots)
 
     def sees(query: tuple[str, int], key: tuple[str, int]) -> bool:
         (kind, index), (other, place) = query, key
-        if kind == "S":
-            return other == "S"
-        if kind == "C":
-            return other == "S" or (other == "C" and place <= index)
-        chunk = chunk_of(index, n)
-        if other == "S":
-            return chunk > 0
-        if other == "C":
-            return completes[place] < chunk
-        if chunk_of(place, n) == chunk:
-            return other == kind
-        first = first_of(chunk, n)
-        return other == "T" and first - window <= place < first
+        if kind == SLOT and other == SLOT:
+            return place <= index
+        return other == SINK or (kind == NOISY and other == SLOT) or query == key
 
+    return _build(config, slots, (), queried, sees)
+
+
+def _history_layout(config: WorldConfig, latents: int, first_target: int, chunk: Callable[[int], int]) -> Layout:
+    """The layout of targets after their history; ``chunk`` says which latents are generated at once."""
+    n, stride, window = config.chunk_latents, config.memory.temporal_stride, config.memory.adjacent_latents
+    last_chunk = chunk(latents - 1)
+    completes = [chunk_of(stride * (c + 1), n) for c in range(slot_count(latents, stride))]
+
+    def kept(before_chunk: int) -> tuple[int, ...]:
+        return kept_slots(sum(made < before_chunk for made in completes), stride, config.memory.budget_slots)
+
+    chunks = range(chunk(first_target), last_chunk + 1)
+    slots = tuple(sorted({slot for c in chunks for slot in kept(c)}))
+    oldest = max(1, _first_latent(chunk, first_target) - window)
+    adjacent = tuple(range(oldest, _first_latent(chunk, latents - 1)))
+
+    def sees(query: tuple[str, int], key: tuple[str, int]) -> bool:
+        (kind, index), (other, place) = query, key
+        if kind == SINK:
+            return other == SINK
+        if kind == SLOT:
+            own = other == SLOT and place <= index and completes[place] == completes[index]
+            return other == SINK or own or (other == SLOT and place in kept(completes[index]))
+        if other == SINK:
+            return chunk(index) > 0
+        if other == SLOT:
+            return place in kept(chunk(index))
+        if chunk(place) == chunk(index):
+            return other == kind
+        first = _first_latent(chunk, index)
+        return other == CLEAN and first - window <= place < first
+
+    return _build(config, slots, adjacent, tuple(range(first_target, latents)), sees)
+
+
+def _first_latent(chunk: Callable[[int], int], latent: int) -> int:
+    """The first latent of the chunk that a latent belongs to."""
+    while latent > 0 and chunk(latent - 1) == chunk(latent):
+        latent -= 1
+    return latent
+
+
+def _build(
+    config: WorldConfig,
+    slots: tuple[int, ...],
+    adjacent: tuple[int, ...],
+    targets: tuple[int, ...],
+    sees: Callable[[tuple[str, int], tuple[str, int]], bool],
+) -> Layout:
+    groups = [(SINK, 0), *((SLOT, c) for c in slots), *((CLEAN, j) for j in adjacent), *((NOISY, i) for i in targets)]
     allowed = torch.tensor([[sees(query, key) for key in groups] for query in groups])
-    latent = torch.tensor([stride * (i + 1) if kind == "C" else i for kind, i in groups])
-    rows, columns = config.token_grid
-    memory_rows, memory_columns = config.memory_grid
-    sizes = torch.tensor([memory_rows * memory_columns if kind == "C" else rows * columns for kind, _ in groups])
-    group = torch.arange(len(groups)).repeat_interleave(sizes)
-    positions = [
-        grid_positions(time[None].float(), config.memory_grid if kind == "C" else config.token_grid)
-        for time, (kind, _) in zip(latent, groups, strict=True)
-    ]
-    return Layout(
-        slots=len(completes),
-        adjacent=adjacent,
-        targets=targets,
-        latent=latent,
-        group=group,
-        positions=torch.cat(positions),
-        mask=allowed[group][:, group],
-    )
+    times = torch.tensor([config.memory.temporal_stride * (i + 1) if kind == SLOT else i for kind, i in groups])
+    grids = [config.memory_grid if kind == SLOT else config.token_grid for kind, _ in groups]
+    group = torch.arange(len(groups)).repeat_interleave(torch.tensor([rows * columns for rows, columns in grids]))
+    positions = [grid_positions(time[None].float(), grid) for time, grid in zip(times, grids, strict=True)]
+    mask = allowed[group][:, group]
+    return Layout(slots, adjacent, targets, times, group, torch.cat(positions), mask)

@@ -14,6 +14,8 @@ from world_model.config import TINY, to_json
 from world_model.training import checkpointing
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.codec import ENCODER, CodecStage, DecoderStage
+from world_model.training.frame_query import FrameQueryStage
+from world_model.training.history import HistoryStage
 from world_model.training.latents import LatentStore
 from world_model.training.loop import Budget, step_generator, train
 from world_model.training.navigation import NavigationStage
@@ -30,7 +32,7 @@ def stage_of(kind, store, settings=SETTINGS):
     return kind(world, LatentStore(store, world.codec, TINY), settings)
 
 
-@pytest.mark.parametrize("kind", [CodecStage, NavigationStage, AutoregressiveStage])
+@pytest.mark.parametrize("kind", [CodecStage, NavigationStage, FrameQueryStage, HistoryStage, AutoregressiveStage])
 def test_a_run_in_two_sessions_equals_a_run_in_one(kind, stripes, tmp_path):
     config = replace(SETTINGS, decay_fraction=0.0)  # the schedule may not look at the budget
     for run, budgets in (("one", [4]), ("two", [2, 4])):
@@ -46,11 +48,11 @@ def test_sigterm_writes_a_checkpoint_and_half_a_checkpoint_is_not_one(stripes, t
     stage = stage_of(NavigationStage, stripes)
     draw = stage.batch
 
-    def interrupted(generator):
+    def interrupted(generator, step):
         if stage.drawn == 3:
             os.kill(os.getpid(), signal.SIGTERM)
         stage.drawn += 1
-        return draw(generator)
+        return draw(generator, step)
 
     stage.drawn, stage.batch = 1, interrupted
     progress = train(stage, tmp_path, SETTINGS, Budget(steps=50), to_json(TINY), "cpu")
@@ -85,12 +87,12 @@ def test_the_schedule_warms_up_and_decays():
 def test_the_codec_learns_and_its_latents_become_normal(stripes, tmp_path):
     stage = stage_of(CodecStage, stripes)
     stage.eval()
-    before = float(stage(stage.batch(step_generator(1, 0)))[0].detach())
+    before = float(stage(stage.batch(step_generator(1, 0), 0))[0].detach())
     stage.train()
     train(stage, tmp_path, replace(SETTINGS, learning_rate=3e-3), Budget(steps=150), to_json(TINY), "cpu")
     stage.eval()
-    assert float(stage(stage.batch(step_generator(1, 0)))[0].detach()) < 0.8 * before
-    frames = stage.batch(step_generator(2, 0))["frames"].movedim(-1, 2).float() / 127.5 - 1
+    assert float(stage(stage.batch(step_generator(1, 0), 0))[0].detach()) < 0.8 * before
+    frames = stage.batch(step_generator(2, 0), 0)["frames"].movedim(-1, 2).float() / 127.5 - 1
     latents = stage.codec.encode(frames)
     assert abs(float(latents.mean())) < 1.0 and 0.2 < float(latents.std()) < 3.0
 
@@ -117,7 +119,7 @@ def test_a_window_shifted_by_one_action_row_raises_the_loss(stripes, tmp_path):
     right = shifted = 0.0
     with torch.no_grad():
         for step in range(12):
-            batch = stage.batch(step_generator(99, step))
+            batch = stage.batch(step_generator(99, step), step)
             right += float(stage(batch)[0])
             batch["actions"] = batch["actions"].roll(1, dims=1)
             shifted += float(stage(batch)[0])

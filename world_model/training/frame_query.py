@@ -1,0 +1,60 @@
+"""Stage 3, memory I: frame query (TinyHistory, arXiv 2512.23851, stage I).
+
+A random set of frames stays clean in the compressor's input, all others are drowned in noise, and the network must
+generate the clean ones from the compressed memory alone. What it is asked for can be anywhere in the history, so the
+compressor cannot learn to keep only the newest frames.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from world_model.flow import add_noise, training_levels
+from world_model.thinning import kept_slots, slot_count
+from world_model.training.memory_stage import MemoryStage
+from world_model.training.objective import velocity_loss
+from world_model.transformer.masks import frame_query
+
+NOISE_MEAN = 0.2  # the other frames' level is logit-normal around it, with deviation 1
+
+
+class FrameQueryStage(MemoryStage):
+    """``|| (noise - H[Q]) - G(H[Q] noised, C(H noised outside Q)) ||^2`` for random frames ``Q`` of a history ``H``."""
+
+    name = "frame_query"
+
+    def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
+        latents = self.draw_history(generator, step) + self.config.frames
+        batch = self.draw_windows(latents, generator)
+        count = len(batch["latents"])
+        stored = self._stored(latents)
+        chosen = torch.randperm(len(stored), generator=generator)[: self.config.frames]
+        queried = torch.tensor(sorted(stored[index] for index in chosen.tolist()))
+        hidden = (torch.randn(count, latents, generator=generator) + NOISE_MEAN).sigmoid()
+        hidden[:, queried] = 0.0
+        return batch | {
+            "queried": queried,
+            "hidden": hidden,
+            "levels": training_levels((count, len(queried)), self.world.config.flow.shift, generator),
+            "history_noise": torch.randn(batch["latents"].shape, generator=generator),
+            "coarse_noise": torch.randn(batch["coarse"].shape, generator=generator),
+        }
+
+    def _stored(self, latents: int) -> list[int]:
+        """The latents of a history of so many that its memory holds."""
+        memory = self.world.config.memory
+        stride = memory.temporal_stride
+        slots = kept_slots(slot_count(latents, stride), stride, memory.budget_slots)
+        return [stride * slot + offset for slot in slots for offset in range(1, stride + 1)]
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        network, queried = self.world.transformer, batch["queried"].tolist()
+        layout = frame_query(self.world.config, batch["latents"].shape[1], tuple(queried))
+        history = add_noise(batch["latents"], batch["history_noise"], batch["hidden"])
+        coarse = add_noise(batch["coarse"], batch["coarse_noise"], batch["hidden"])
+        batch = batch | {"sink_actions": batch["actions"][:, 0]}
+        memory = [network.embed_latents(history[:, :1]), self.compress(history, coarse, layout)]
+        none = torch.zeros_like(batch["levels"][:, 0])
+        predicted = self.velocities(batch, layout, memory, none, batch["levels"])
+        return velocity_loss(predicted, batch["latents"][:, queried], batch["noise"][:, queried]), {}

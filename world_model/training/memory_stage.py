@@ -1,0 +1,65 @@
+"""What the stages with memory share: windows with a growing history, and one masked pass over memory and targets."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from world_model.flow import add_noise
+from world_model.memory import slot_windows
+from world_model.training.objective import NetworkStage, drop_captions
+from world_model.transformer.masks import Layout
+
+HISTORY_STEP = 12  # latents; histories are multiples of it, so that few layouts exist
+
+
+class MemoryStage(NetworkStage):
+    """A stage whose sequences are laid out by `transformer.masks`."""
+
+    def draw_history(self, generator: torch.Generator, step: int) -> int:
+        """How many latents of history this step has: any multiple of 12 up to the longest one that this step allows.
+
+        The longest grows in a straight line over the configuration's ``growth_steps`` (progressive curriculum), and
+        is never longer than what the recordings hold.
+        """
+        grown = min(1.0, (step + 1) / max(1, self.config.growth_steps))
+        longest = min(int(grown * self.config.history), self.store.longest - self.config.frames)
+        return HISTORY_STEP * int(torch.randint(max(0, longest) // HISTORY_STEP + 1, (), generator=generator))
+
+    def draw_windows(self, latents: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Windows of recordings (`LatentStore.windows`), some without captions, and noise for all of their latents."""
+        batch = self.store.windows(self.config.batch, latents, generator)
+        drop_captions(batch, generator)
+        return batch | {"noise": torch.randn(batch["latents"].shape, generator=generator)}
+
+    def compress(self, latents: Tensor, coarse: Tensor, layout: Layout) -> Tensor:
+        """Memory tokens of the layout's slots from a window's latents ``[B, T, C, h, w]`` and coarse latents."""
+        stride = self.world.config.memory.temporal_stride
+        if not layout.slots:
+            return self.world.transformer.embed_latents(coarse[:, :0])
+        windows = slot_windows(latents, stride)[:, list(layout.slots)]
+        return self.world.compressor(windows, coarse[:, layout.slot_ends], self.world.transformer)
+
+    def velocities(
+        self, batch: dict[str, Tensor], layout: Layout, memory: list[Tensor], memory_level: Tensor, levels: Tensor
+    ) -> Tensor:
+        """Velocities ``[B, targets, C, h, w]`` of a batch's latents, made noisy to ``levels [B, targets]``, after the
+        tokens ``memory`` at the noise level ``memory_level [B]``."""
+        network, device = self.world.transformer, levels.device
+        which = list(layout.targets)
+        targets = add_noise(batch["latents"][:, which], batch["noise"][:, which], levels)
+        tokens = torch.cat([*memory, network.embed_latents(targets)], dim=1)
+        memory_levels = memory_level[:, None].expand(-1, len(layout.latent) - len(which))
+        actions = batch["actions"][:, layout.latent]
+        actions[:, 0] = batch["sink_actions"]
+        caption, active = self.encode_captions(batch["codes"], batch["active"])
+        given = network.condition(
+            layout.group.to(device),
+            torch.cat([memory_levels, levels], dim=1),
+            actions,
+            caption,
+            active[:, layout.latent],
+        )
+        hidden, _ = network(tokens, given, layout.positions.to(device), layout.mask.to(device))
+        time = given.time[:, -len(which) :]
+        return network.velocity(hidden[:, layout.target_tokens], time, self.world.config.token_grid)

@@ -73,6 +73,16 @@ class WorldStream:
         return self._newest
 
     @property
+    def context_tokens(self) -> Tensor:
+        """Tokens of memory that the next chunk of each slot sees: int64 ``[B]``."""
+        return self._past.cache.visible_tokens()
+
+    @torch.inference_mode()
+    def exchange_memories(self, order: Sequence[int]) -> None:
+        """Give slot ``i`` the compressed memory of slot ``order[i]``: a control that shows what the memory is worth."""
+        self._past.cache.exchange_slots(torch.as_tensor(order, device=self.world.device))
+
+    @property
     def steps_taken(self) -> Tensor:
         """Latents that each slot has seen since its reset, start included: int64 ``[B]``."""
         return self._past.count
@@ -120,20 +130,33 @@ class WorldStream:
             ValueError: for actions of another shape or with values that are not finite.
             RuntimeError: when a slot was never reset.
         """
-        expected = (self.num_slots, self.latents_per_chunk, ACTION_DIM)
-        actions = torch.as_tensor(actions, dtype=torch.float32)
-        if tuple(actions.shape) != expected:
-            raise ValueError(f"actions have the shape {tuple(actions.shape)}; this stream takes {expected}")
-        if not bool(actions.isfinite().all()):
-            raise ValueError("actions hold a value that is not finite; give degrees and flags")
-        missing = [slot for slot, generator in enumerate(self._generators) if generator is None]
-        if missing:
-            raise RuntimeError(f"slot {missing[0]} was never reset; call reset before step")
-        actions = actions.to(self.world.device)
+        actions = self._check_actions(actions)
         noise = torch.stack([self._noise(generator) for generator in self._generators])
         latents, frames = self._generate(self._past, noise, actions)
         self._newest = latents
         return to_uint8(frames)
+
+    @torch.inference_mode()
+    def observe(self, frames: np.ndarray | Tensor, actions: np.ndarray | Tensor) -> None:
+        """Let given frames be the next chunk in every slot, as if they had been generated under ``actions [B, n, 6]``.
+
+        ``frames`` are uint8 ``[B, n * r, H, W, 3]``. Costs a fraction of `step`, and no slot draws noise.
+
+        Raises:
+            ValueError: for frames or actions of another shape or type.
+            RuntimeError: when a slot was never reset.
+        """
+        actions = self._check_actions(actions)
+        frames = torch.as_tensor(frames)
+        expected = (self.num_slots, self.latents_per_chunk * self.frames_per_latent, *self.frame_shape)
+        if tuple(frames.shape) != expected or frames.dtype != torch.uint8:
+            raise ValueError(
+                f"the frames have the shape {tuple(frames.shape)} and type {frames.dtype}; give uint8 {expected}"
+            )
+        latents = self.world.codec.encode(to_unit(frames).to(self.world.device), started=True)
+        decoded, self._past.decoder = self.world.codec.decode(latents, self._past.decoder)
+        self._chunks.commit(self._past, latents, decoded, actions)
+        self._newest = latents
 
     @torch.inference_mode()
     def set_caption(
@@ -219,6 +242,19 @@ class WorldStream:
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.num_slots:
             raise ValueError(f"slot {slot} does not exist; this stream has {self.num_slots}, numbered from 0")
+
+    def _check_actions(self, actions: np.ndarray | Tensor) -> Tensor:
+        """Action rows ``[B, n, 6]`` for slots that all have begun."""
+        expected = (self.num_slots, self.latents_per_chunk, ACTION_DIM)
+        actions = torch.as_tensor(actions, dtype=torch.float32)
+        if tuple(actions.shape) != expected:
+            raise ValueError(f"actions have the shape {tuple(actions.shape)}; this stream takes {expected}")
+        if not bool(actions.isfinite().all()):
+            raise ValueError("actions hold a value that is not finite; give degrees and flags")
+        missing = [slot for slot, generator in enumerate(self._generators) if generator is None]
+        if missing:
+            raise RuntimeError(f"slot {missing[0]} was never reset; call reset before step")
+        return actions.to(self.world.device)
 
     def _check_start(self, start: np.ndarray | Tensor | None) -> Tensor | None:
         """Latents ``[T, C, h, w]`` of a start."""

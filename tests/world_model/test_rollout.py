@@ -113,6 +113,42 @@ def test_restoring_a_snapshot_reproduces_frames_bit_for_bit(tiny_world):
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
+def test_observing_what_was_generated_is_remembering_it(tiny_world):
+    """From the same frames a stream that observed them goes on like one that began with them."""
+    frames = torch.from_numpy(np.stack([start_frames(tiny_world, 9, seed=s) for s in range(2)]))
+    actions = random_actions(tiny_world, 2, 10)
+    rows = torch.cat([torch.tensor([[[0.0, 0, 0, 0, 1, 0]]]).expand(2, 1, 6), actions[:8].transpose(0, 1)[:, :, 0]], 1)
+    begun, observing = tiny_world.stream(2), tiny_world.stream(2)
+    begun.reset([0, 1], list(frames), CAPTIONS, [0, 1], list(rows))
+    observing.reset([0, 1], list(frames[:, :1]), CAPTIONS, [0, 1])
+    for step in range(8):
+        observing.observe(frames[:, step + 1 : step + 2], actions[step])
+    torch.testing.assert_close(observing.latents, begun.latents)
+    assert torch.equal(observing.steps_taken, begun.steps_taken)
+    begun.step(actions[8]), observing.step(actions[8])
+    torch.testing.assert_close(observing.latents, begun.latents, atol=1e-4, rtol=1e-3)
+
+
+def test_exchanged_memories_change_what_follows_and_nothing_else(tiny_world):
+    stream = started(tiny_world, 2)
+    actions = random_actions(tiny_world, 2, 9)
+    for row in actions[:8]:
+        stream.step(row)
+    tokens, saved = stream.context_tokens.tolist(), stream.snapshot()
+    assert tokens == [tiny_world.config.token_grid[0] ** 2 * 3 + 4 * 4] * 2  # sink, two adjacent; four slots of four
+    stream.step(actions[8])
+    kept = stream.latents.clone()
+    stream.restore(saved)
+    stream.exchange_memories([1, 0])
+    assert stream.context_tokens.tolist() == tokens
+    stream.step(actions[8])
+    assert not torch.allclose(stream.latents, kept)
+    stream.restore(saved)
+    stream.exchange_memories([0, 1])
+    stream.step(actions[8])
+    assert torch.equal(stream.latents, kept)
+
+
 def test_a_slot_does_not_depend_on_the_others_at_equal_batch_size(tiny_world):
     actions = random_actions(tiny_world, 3, 8)
     calm, busy = started(tiny_world, 3), started(tiny_world, 3)
@@ -185,6 +221,7 @@ def test_a_world_starts_from_text_alone_and_from_several_frames(tiny_world):
     [
         (lambda s: s.step(torch.zeros(1, 1, 6)), "take"),
         (lambda s: s.step(torch.full((2, 1, 6), torch.nan)), "finite"),
+        (lambda s: s.observe(torch.zeros(2, 1, 8, 8, 3, dtype=torch.uint8), torch.zeros(2, 1, 6)), "uint8"),
         (lambda s: s.reset([5], [None], [CAPTIONS[0]], [0]), "slot 5"),
         (lambda s: s.reset([0], [np.zeros((1, 8, 8, 3), np.uint8)], [CAPTIONS[0]], [0]), "shape"),
         (lambda s: s.reset([0], [None], [CAPTIONS[0]], [0, 1]), "as many"),

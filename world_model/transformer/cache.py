@@ -82,6 +82,17 @@ class HistoryCache:
         pairs = [KeyValue(key, value) for key, value in zip(keys, values, strict=True)]
         return pairs, torch.cat(visible, dim=1), torch.cat(for_slots, dim=1)
 
+    def visible_tokens(self) -> Tensor:
+        """How many tokens a chunk may see: int64 ``[B]``."""
+        return sum(time.ge(0).sum(dim=1) * grid[0] * grid[1] for time, grid in self._segments())
+
+    def exchange_slots(self, order: Tensor) -> None:
+        """Give the compressed entries of row ``order[i]`` to row ``i``; ``order`` is int64 ``[B]``."""
+        start, end = self._sink_tokens(), self._adjacent_start()
+        for store in (self.key, self.value):
+            store[:, :, :, start:end] = store[:, order, :, start:end]
+        self.slot_time = self.slot_time[order]
+
     def set_sink(self, new: list[KeyValue]) -> None:
         """Store the first latent; it stays as long as the world does."""
         tokens = new[0].key.shape[2]

@@ -14,7 +14,7 @@ import numpy as np
 from world_model.controls import FrameAction
 from world_model.data.doom.game import DoomGame
 from world_model.data.doom.levels import Placed, centre
-from world_model.data.doom.motion import ELEVATION, X, Y, degrees_between, inverse, path
+from world_model.data.doom.motion import ELEVATION, X, Y, degrees_between, path
 from world_model.data.doom.navigation import cell_of, fits, shortest_path
 from world_model.data.doom.tasks import CollectHealth, WalkTo, distance
 
@@ -242,30 +242,3 @@ class SafeWalker:
             longitudinal={"strafe": 0, "look": 0, "back": -1}.get(move, 1),
             lateral=side if move in ("strafe", "slant") else 0,
         ).row()
-
-
-class ThereAndBack:
-    """Walks a collision-free path and then undoes it row by row, so that every frame of the way out is seen
-    again from the same pose (within 0.1 units) on the way back; then starts over with what is left."""
-
-    def __init__(self, rng: np.random.Generator, frames: int):
-        """``frames`` counts the rows to play, the idle first one not included."""
-        self.rng, self.left, self.walker = rng, frames, SafeWalker(rng)
-        self.out: list[np.ndarray] = []
-        self.still_to_go = self._leg()
-
-    def _leg(self) -> int:
-        """Rows of the next way out: at least two thirds of what still allows the return."""
-        longest = self.left // 2
-        return int(self.rng.integers(max(1, 2 * longest // 3), longest + 1)) if longest else 0
-
-    def __call__(self, game: DoomGame) -> np.ndarray:
-        self.left -= 1
-        if self.still_to_go:
-            self.still_to_go -= 1
-            self.out.append(self.walker(game))
-            return self.out[-1]
-        row = inverse(self.out.pop()) if self.out else FrameAction().row()
-        if not self.out:
-            self.still_to_go, self.walker.left = self._leg(), 0
-        return row

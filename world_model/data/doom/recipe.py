@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -12,6 +12,7 @@ LEVEL_SEEDS = {  # disjoint: no level is in two splits
     "test": range(2 * 10**9, 3 * 10**9),
 }
 SPLITS = (*LEVEL_SEEDS, "freedoom")  # freedoom: the maps of Freedoom Phase 2, out of domain
+PLAYS = ("everything", "revisits", "mirror")  # mixes of policies, defined in `mixes.MIXES`
 CLIPS_PER_LEVEL = 4  # so many clips in a row visit one level, each from another place
 
 
@@ -23,6 +24,15 @@ class Recipe:
     split: str
     frames: int  # per clip
     size: int  # pixels
+    play: str = PLAYS[0]  # which mix of policies
+
+    def told(self) -> dict[str, int | str]:
+        """The recipe as manifests and clips hold it. The usual play goes without saying, as in stores recorded before
+        there was a choice, which can so be continued."""
+        fields = asdict(self)
+        if self.play == PLAYS[0]:
+            del fields["play"]
+        return fields
 
     def generator(self, index: int, purpose: int) -> np.random.Generator:
         """A random generator that belongs to one index and purpose alone."""

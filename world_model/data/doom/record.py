@@ -1,9 +1,9 @@
 """``record doom``: clips of the Doom engine into a store, in child processes, resumable and reproducible.
 
 The same seed gives the same clips bit for bit, however many workers record them: a clip depends on (seed, split,
-clip index, frames, size) only. Every clip is put on disk as it is finished, so a crash of the engine costs the clip
-in hand and nothing else; a fresh child records that clip again, which gives the same bits. Only a clip that brings
-the engine down every time is lost. The same command again records all that is missing.
+clip index, frames, size, play) only. Every clip is put on disk as it is finished, so a crash of the engine costs the
+clip in hand and nothing else; a fresh child records that clip again, which gives the same bits. Only a clip that
+brings the engine down every time is lost. The same command again records all that is missing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import sys
 import time
 from collections import Counter, deque
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tqdm import tqdm
 
 from world_model.data.doom.job import ENGINE_DIED, Job, jobs, serve, unpack
-from world_model.data.doom.recipe import SPLITS, Recipe
+from world_model.data.doom.recipe import PLAYS, SPLITS, Recipe
 from world_model.data.store import MANIFEST, ClipStore, ShardEntry, read_manifest, sha256_of, write_manifest
 
 CHECK_SECONDS = 2.0  # how often to look whether a silent child is still there
@@ -160,7 +160,7 @@ class Recording:
 
     def save(self) -> None:
         """Write the manifest as it is now."""
-        write_manifest(self.out, self.entries.values(), {**asdict(self.recipe), "clips": self.clips})
+        write_manifest(self.out, self.entries.values(), {**self.recipe.told(), "clips": self.clips})
 
 
 def _survey(out: Path, recipe: Recipe, clips: int) -> tuple[dict[str, ShardEntry], list[Job]]:
@@ -171,8 +171,8 @@ def _survey(out: Path, recipe: Recipe, clips: int) -> tuple[dict[str, ShardEntry
         return {}, wanted
     entries, old = read_manifest(out)
     old.pop("clips", None)
-    if old != asdict(recipe):
-        raise ValueError(f"{out} holds clips recorded with {old}, not {asdict(recipe)}; choose another folder")
+    if old != recipe.told():
+        raise ValueError(f"{out} holds clips recorded with {old}, not {recipe.told()}; choose another folder")
     by_file, complete = {job.file: job for job in wanted}, {}
     for entry in entries:
         path, job = out / entry.file, by_file.get(entry.file)
@@ -194,14 +194,17 @@ def record(
     seed: int = 0,
     workers: int = 1,
     split: str = "train",
+    play: str = "everything",
     progress: bool = True,
 ) -> ClipStore:
     """Record ``clips`` clips of ``frames`` frames of ``size`` x ``size`` pixels into the folder ``out``.
 
+    ``play`` names the mix of policies: "everything"; "revisits", for long clips that see places again; "mirror", whose
+    second half undoes the first one row by row: of ``1 + 2n`` frames, frame ``n + k`` looks from where ``n - k`` did.
     Complete shards that are already there are kept, so the same call goes on where another one stopped, and a call
     with more clips adds to them; clips that were lost are tried again. Returns the opened store. Raises `ValueError`
-    for impossible numbers and for a folder that holds another recording, `RuntimeError` when the engine or the disk
-    does not work at all.
+    for impossible numbers, unknown names and a folder that holds another recording, `RuntimeError` when the engine or
+    the disk does not work at all.
     """
     limits = {"clips": (clips, 1, 10**7), "frames": (frames, 2, 10**5), "workers": (workers, 1, 512)}
     limits |= {"size": (size, 8, 480), "seed": (seed, 0, 2**63)}
@@ -212,7 +215,11 @@ def record(
         raise ValueError(f"size is {size}, which no codec takes; choose a multiple of 8, such as 64 or 128")
     if split not in SPLITS:
         raise ValueError(f"split {split!r} does not exist; choose one of {', '.join(SPLITS)}")
-    out, recipe = Path(out), Recipe(seed, split, frames, size)
+    if play not in PLAYS:
+        raise ValueError(f"play {play!r} does not exist; choose one of {', '.join(PLAYS)}")
+    if split == "freedoom" and play != PLAYS[0]:
+        raise ValueError(f"play {play!r} needs a generated level's map, which freedoom lacks; choose another split")
+    out, recipe = Path(out), Recipe(seed, split, frames, size, play)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -235,12 +242,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same clips")
     parser.add_argument("--workers", type=int, default=1, help="child processes, one core each")
     parser.add_argument("--split", choices=SPLITS, default="train", help="which levels; freedoom is out of domain")
+    parser.add_argument("--play", choices=PLAYS, default=PLAYS[0], help="revisits and mirror: places are seen again")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
 
 
 def main(args: argparse.Namespace) -> None:
     """Run ``record doom``."""
-    options = {name: getattr(args, name) for name in ("clips", "frames", "size", "seed", "workers", "split")}
+    options = {name: getattr(args, name) for name in ("clips", "frames", "size", "seed", "workers", "split", "play")}
     try:
         store = record(args.out, progress=not args.no_progress, **options)
     except (ValueError, RuntimeError) as error:

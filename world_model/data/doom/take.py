@@ -1,4 +1,4 @@
-"""One recorded clip: what it shows is planned from (seed, split, clip index) alone, then played."""
+"""One recorded clip: what it shows is planned from the recipe and the clip's index alone, then played."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from world_model.controls import FIRST_PERSON, PERSPECTIVE, THIRD_PERSON, Struct
 from world_model.data.clips import Clip
 from world_model.data.doom.events import BUILDERS, CATEGORIES, INTERACTION, KINDS, OBJECTS_CHANGE, TRANSITION, Event
 from world_model.data.doom.game import DoomGame, Step
-from world_model.data.doom.policies import DepthWalker, Explorer, Policy, TaskWalker, ThereAndBack
+from world_model.data.doom.mixes import MIXES
+from world_model.data.doom.policies import Policy, TaskWalker
 from world_model.data.doom.recipe import Recipe
+from world_model.data.doom.revisits import ThereAndBack
 from world_model.data.doom.starts import choose_look, choose_start
 from world_model.data.doom.tasks import TASKS
 
-SHARES = {Explorer: 0.55, ThereAndBack: 0.20, TaskWalker: 0.15, DepthWalker: 0.10}
-SWITCHING = 0.35 / (1 - SHARES[ThereAndBack])  # a way back must show what the way out showed
-WITH_EVENT = 0.5 / 0.93 / (1 - SHARES[ThereAndBack])  # 93 of 100 attempts can be seen; ways back have no events
 FIRST_PERSON_SHARE = 0.5
 
 FIRST_EVENT_FRAME, FRAMES_AFTER_EVENT = 6, 14
@@ -41,6 +40,7 @@ class Take:
         self.rng = rng = recipe.generator(index, purpose=1)
         self.start = choose_start(game.levels[level], rng)
         self.look = choose_look(rng)
+        self.mix = MIXES[recipe.play]
         self.policy = self._choose_policy()
         self.views = self._choose_views()
         self.event_frame = self._choose_event_frame()
@@ -49,9 +49,10 @@ class Take:
         self.steps: list[Step] = []
 
     def _choose_policy(self) -> Policy:
-        kind = tuple(SHARES)[int(self.rng.choice(len(SHARES), p=list(SHARES.values())))]
-        if kind is ThereAndBack:
-            return ThereAndBack(self.rng, self.recipe.frames - 1)
+        shares = self.mix.shares
+        kind = tuple(shares)[int(self.rng.choice(len(shares), p=list(shares.values())))]
+        if issubclass(kind, ThereAndBack):
+            return kind(self.rng, self.recipe.frames - 1)
         if kind is TaskWalker:
             return TaskWalker(self.rng, TASKS[int(self.rng.integers(len(TASKS)))])
         return kind(self.rng)
@@ -60,14 +61,14 @@ class Take:
         """The perspective of every frame, int ``[T]``."""
         frames, rng = self.recipe.frames, self.rng
         views = np.full(frames, FIRST_PERSON if rng.random() < FIRST_PERSON_SHARE else THIRD_PERSON)
-        if not isinstance(self.policy, ThereAndBack) and rng.random() < SWITCHING:
+        if not isinstance(self.policy, ThereAndBack) and rng.random() < self.mix.switching:
             for switch in rng.integers(min(4, frames - 1), frames, size=int(rng.integers(1, 3))):
                 views[switch:] = 1 - views[switch:]
         return views
 
     def _choose_event_frame(self) -> int | None:
         last = self.recipe.frames - FRAMES_AFTER_EVENT
-        wanted = self.rng.random() < WITH_EVENT and not isinstance(self.policy, ThereAndBack)
+        wanted = self.rng.random() < self.mix.events and not isinstance(self.policy, ThereAndBack)
         return int(self.rng.integers(FIRST_EVENT_FRAME, last)) if wanted and last > FIRST_EVENT_FRAME else None
 
     def record(self) -> Clip:
@@ -132,7 +133,7 @@ class Take:
             source=SOURCE.format(seed=level_seed),
             licence=LICENCE,
             meta={
-                **asdict(self.recipe),
+                **self.recipe.told(),
                 "clip": self.index,
                 "level_seed": level_seed,
                 "policy": type(self.policy).__name__,

@@ -15,8 +15,9 @@ from world_model.data.doom.game import DoomGame
 from world_model.data.doom.levels import centre, random_level
 from world_model.data.doom.motion import ELEVATION, HEADING, path
 from world_model.data.doom.navigation import fits
-from world_model.data.doom.policies import SafeWalker, TaskWalker, ThereAndBack
+from world_model.data.doom.policies import SafeWalker, TaskWalker
 from world_model.data.doom.recipe import Recipe
+from world_model.data.doom.revisits import ThereAndBack
 from world_model.data.doom.starts import choose_start
 from world_model.data.doom.studio import open_studio
 from world_model.data.doom.take import VISIBLE_SHARE, change

@@ -36,6 +36,8 @@ def test_the_package_imports_without_the_engine():
         ({"frames": 1}, "frames is 1"),
         ({"split": "dev"}, "train"),
         ({"size": 4}, "size is 4"),
+        ({"play": "chess"}, "everything, revisits, mirror"),
+        ({"play": "mirror", "split": "freedoom"}, "choose another split"),
     ],
 )
 def test_impossible_numbers_are_refused(tmp_path, wrong, message):
@@ -109,6 +111,20 @@ def test_another_recording_in_the_folder_is_not_overwritten(recorded):
 
     with pytest.raises(ValueError, match="choose another folder"):
         record(recorded.path, clips=CLIPS, frames=FRAMES, seed=6, progress=False)
+    with pytest.raises(ValueError, match="choose another folder"):
+        record(recorded.path, clips=CLIPS, frames=FRAMES, seed=5, play="revisits", progress=False)
+
+
+def test_other_play_is_recorded_and_continued(tmp_path):
+    pytest.importorskip("vizdoom", reason="the Doom engine is an optional extra")
+    from world_model.data.doom.record import record
+
+    options = {"frames": 25, "play": "mirror", "progress": False}
+    first = checksums(record(tmp_path / "a", clips=4, **options).path)
+    assert checksums(record(tmp_path / "a", clips=4, **options).path) == first
+    store = record(tmp_path / "a", clips=6, **options)
+    assert len(store) == 6 and checksums(record(tmp_path / "b", clips=6, **options).path) == checksums(store.path)
+    assert {store[k].meta["policy"] for k in range(6)} == {"Mirror"}
 
 
 def test_a_clip_depends_on_its_index_alone(recorded):

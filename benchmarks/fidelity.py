@@ -56,7 +56,9 @@ class Case:
     level: str
 
 
-def load_clips(folder: Path | None, starts: int, frames: int, size: int, seed: int) -> ClipStore:
+def load_clips(
+    folder: Path | None, starts: int, frames: int, size: int, seed: int, play: str = "everything"
+) -> ClipStore:
     """The given store, or one of held-out levels that is recorded into ``data/`` now, unless it is there already.
 
     Raises:
@@ -72,10 +74,10 @@ def load_clips(folder: Path | None, starts: int, frames: int, size: int, seed: i
     from world_model.data.doom.recipe import CLIPS_PER_LEVEL
     from world_model.data.doom.record import record
 
-    out = Path("data") / f"{SPLIT}-{size}px-{frames}frames-seed{seed}"
+    out = Path("data") / f"{SPLIT}-{play}-{size}px-{frames}frames-seed{seed}"
     clips = starts * CLIPS_PER_LEVEL  # so that every start has a level of its own
     print(f"recording {clips} clips of {frames} frames in {starts} held-out levels into {out}")
-    return record(out, clips=clips, frames=frames, size=size, seed=seed, split=SPLIT, workers=report.cores())
+    return record(out, clips=clips, frames=frames, size=size, seed=seed, split=SPLIT, play=play, workers=report.cores())
 
 
 def choose_cases(store: ClipStore, starts: int, frames: int) -> list[Case]:

@@ -15,7 +15,8 @@ from world_model.rollout import WorldStream
 from world_model.world import World
 
 NONE, WINDOW, FULL = "no memory", "raw window", "full context"
-COMPRESSED, SHUFFLED = "compressed", "compressed, shuffled"
+COMPRESSED, SMALL, SHUFFLED = "compressed", "compressed, 1/8 of the tokens", "compressed, shuffled"
+FEWER = 8  # times the tokens of the full context, for the smaller compressed memory
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,19 @@ def variants(world: World, full: World, way: int) -> dict[str, Variant]:
         WINDOW: bounded(world, memory.adjacent_latents),
         FULL: bounded(full, 2 * way),
         COMPRESSED: Variant(world),
+        SMALL: Variant(world.with_memory(replace(memory, budget_slots=affordable_slots(world, way)))),
         SHUFFLED: Variant(world, shuffled=True),
     }
+
+
+def affordable_slots(world: World, way: int) -> int:
+    """Compressed slots that fit, with all else a memory holds, into an eighth of the full context's tokens: those of
+    all latents so far, averaged over the way back. At least 2, the fewest that a memory can be thinned to."""
+    config = world.config
+    full, small = (rows * columns for rows, columns in (config.token_grid, config.memory_grid))
+    everything = full * (1 + 3 * way) / 2  # from way + 1 to 2 way latents
+    fixed = full * (config.memory.sink_latents + config.memory.adjacent_latents)
+    return max(2, min(config.memory.budget_slots, int((everything / FEWER - fixed) // small)))
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks import report, revisit
 from benchmarks.inverse_dynamics import InverseDynamics
-from benchmarks.walks import COMPRESSED, FULL, NONE, SHUFFLED, WINDOW, roll, variants
+from benchmarks.walks import COMPRESSED, FULL, NONE, SHUFFLED, SMALL, WINDOW, affordable_slots, roll, variants
 from world_model.checkpoint import save_world
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.data.clips import Clip
@@ -68,6 +68,13 @@ def test_memories_cost_what_they_hold(world, clips):
     assert tokens[NONE] == 16 + 16 and tokens[WINDOW] == 16 + 2 * 16
     assert tokens[FULL] == 16 + 16 * np.mean(range(WAY, 2 * WAY))
     assert tokens[COMPRESSED] == tokens[SHUFFLED] == 16 + 2 * 16 + 4 * 4
+    assert tokens[SMALL] == 16 + 2 * 16 + 2 * 4  # an eighth is not within reach of so short a walk: the least
+
+
+def test_the_smaller_memory_is_an_eighth_of_the_full_context(world):
+    doom = World.random("doom")
+    tokens = 5 * 16 + 4 * affordable_slots(doom, 43)
+    assert 8 <= 16 * (1 + 3 * 43) / 2 / tokens < 8.5
 
 
 def test_shuffling_changes_the_way_back_alone(world, clips):
@@ -105,7 +112,7 @@ def test_the_command_prints_tables_and_writes_its_results(world, clips, tmp_path
     settings.json, settings.plot = tmp_path / "out.json", tmp_path / "out.png"
     assert report.run(revisit.main, settings) == 0
     printed = capsys.readouterr().out
-    for name in (NONE, WINDOW, FULL, COMPRESSED, SHUFFLED, revisit.FLOOR, revisit.CEILING, revisit.GAME):
+    for name in (NONE, WINDOW, FULL, COMPRESSED, SMALL, SHUFFLED, revisit.FLOOR, revisit.CEILING, revisit.GAME):
         assert f"| {name}" in printed
     results = json.loads(settings.json.read_text())["results"]["short"]
     assert f"{COMPRESSED} - {NONE}" in results["PSNR (dB), against the true game"]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 HIDDEN = -1e4  # added to the score of a key that a query must not see: its weight underflows to exactly zero
 
@@ -12,12 +19,44 @@ HIDDEN = -1e4  # added to the score of a key that a query must not see: its weig
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Softmax attention ``[B, heads, N, head]``; ``mask`` is bool and broadcasts to ``[B, heads, N, M]``.
 
-    Torch's fused kernel serves everything but training on a CPU: there its backward pass, in bf16, takes nearly three
-    times as long as the plain products.
+    Torch's fused kernel serves everything but training on a CPU, where its backward pass, in bf16, takes nearly three
+    times as long as the plain products, and training on CUDA with the mask ``[N, M]`` of a layout (`masks.Layout`),
+    where FlexAttention leaves out the blocks that nobody sees.
     """
-    if query.device.type == "cpu" and torch.is_grad_enabled():
-        return _plain(query, key, value, mask)
+    if torch.is_grad_enabled():
+        if query.device.type == "cpu":
+            return _plain(query, key, value, mask)
+        if query.device.type == "cuda" and mask is not None and mask.ndim == 2:
+            return sparse(query, key, value, mask, _compiled_kernel())
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def sparse(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kernel: Callable[..., Tensor]) -> Tensor:
+    """The same with a mask ``[N, M]`` by ``kernel``: `flex_attention`, compiled or not (then without gradients on
+    a CPU)."""
+    return kernel(query, key, value, block_mask=block_mask(mask, query.device))
+
+
+@lru_cache(maxsize=32)  # as many as layouts are kept; by identity, as tensors hash, so a step's layers share one
+def block_mask(mask: Tensor, device: torch.device) -> BlockMask:
+    """FlexAttention's form of a mask ``[N, M]``: the mask itself, and which of its 128 x 128 blocks have anything."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    mask = mask.to(device)
+
+    def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return mask[query, key]
+
+    return create_block_mask(seen, None, None, *mask.shape, device=device)
+
+
+@lru_cache(maxsize=1)
+def _compiled_kernel() -> Callable[..., Tensor]:
+    """FlexAttention, compiled once for each length: a stage has one or two layouts, whose lengths never change, so
+    nothing is padded (the kernel itself takes lengths that are no multiple of its blocks)."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
 
 
 def _plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

@@ -2,8 +2,8 @@
 
 A server, so that torch is imported once: every line of its input is the JSON ``{"words": [...], "moment": k}``, for
 which a forked child runs the command and dies by SIGKILL at its ``k``-th moment, or never if there are fewer. A moment
-is right before a file is opened, renamed or removed, right before a batch is drawn, or in the middle of a file of
-tensors. The answer is a line ``{"killed": bool, "moments": n}``.
+is right before a file or folder is opened, made, renamed or removed, right before a batch is drawn, or in the middle of
+a file of tensors. The answer is a line ``{"killed": bool, "moments": n}``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import traceback
-from dataclasses import fields, replace
+from pathlib import Path
 
 import accelerate  # noqa: F401 - children find it imported
 import torch
@@ -22,19 +22,11 @@ import torch._dynamo  # noqa: F401 - what makes a world on the meta device impor
 import torch.utils.tensorboard  # noqa: F401
 from safetensors import torch as tensor_files
 
-from world_model import checkpoint, config
+from world_model import checkpoint
 from world_model.training import checkpointing, cli, latents, loop
 
-CHANGES = {"open", "os.rename", "os.mkdir", "os.truncate"}  # audit events that tell which path they are about
+CHANGES = {"open", "os.rename", "os.mkdir"}  # audit events that tell which path they are about
 REMOVALS = {"os.remove", "os.rmdir"}  # and those that tell it relative to an open folder
-
-
-def impatient(curriculum: config.CurriculumConfig) -> config.CurriculumConfig:
-    """Small batches, and a checkpoint after every step."""
-    small = {"batch": 2, "frames": 5, "history": 4, "warmup_steps": 2, "checkpoint_minutes": 0.0}
-    return replace(
-        curriculum, **{item.name: replace(getattr(curriculum, item.name), **small) for item in fields(curriculum)}
-    )
 
 
 class Moments:
@@ -54,11 +46,11 @@ class Moments:
         if event in REMOVALS or (event in CHANGES and self.folder in str(details[0])):
             self.pass_one()
 
-    def save_file(self, tensors: dict, path: os.PathLike, metadata: dict | None = None) -> None:
-        tensor_files.save_file(tensors, path, metadata)
-        whole = os.stat(path).st_size
-        os.truncate(path, whole // 2)  # a moment, too
-        tensor_files.save_file(tensors, path, metadata)
+    def save_file(self, tensors: dict, path: os.PathLike) -> None:
+        """Write half of the file, then the whole: there is a moment in between."""
+        content = tensor_files.save(tensors)
+        Path(path).write_bytes(content[: len(content) // 2])
+        Path(path).write_bytes(content)
 
     def step_generator(self, seed: int, step: int) -> torch.Generator:
         self.pass_one()
@@ -84,7 +76,6 @@ def live(words: list[str], last: int) -> int:
 
 def serve() -> None:
     torch.set_num_threads(1)
-    config.PRESETS["tiny"] = replace(config.TINY, curriculum=impatient(config.TINY.curriculum))
     for line in sys.stdin:
         order = json.loads(line)
         reader, writer = os.pipe()

@@ -28,7 +28,7 @@ NEVER = 10**9
 
 
 @pytest.fixture(scope="module")
-def train(stripes):
+def train(stripes, hasty_world):
     """Runs the command in a child that dies at a moment of its life; gives what became of it."""
     server = subprocess.Popen(
         [sys.executable, SERVER],
@@ -41,7 +41,7 @@ def train(stripes):
     )
 
     def run(out: Path, what: list[str], moment: int = NEVER) -> dict:
-        words = [*what, "--data", str(stripes.path), "--out", str(out), "--preset", "tiny", "--device", "cpu"]
+        words = [*what, "--data", str(stripes.path), "--out", str(out), "--start", str(hasty_world), "--device", "cpu"]
         server.stdin.write(json.dumps({"words": words, "moment": moment}) + "\n")
         server.stdin.flush()
         return json.loads(server.stdout.readline())
@@ -94,7 +94,7 @@ def test_a_stage_that_is_killed_ten_times_ends_as_if_it_had_not_been(train, tmp_
 
 
 def test_a_curriculum_that_is_killed_ten_times_ends_as_if_it_had_not_been(train, tmp_path):
-    what = ["--curriculum", "--steps", *(f"{stage}={CURRICULUM_STEPS}" for stage in ORDER)]
+    what = ["--curriculum", "--first", "codec", "--steps", *(f"{stage}={CURRICULUM_STEPS}" for stage in ORDER)]
     undisturbed = train(tmp_path / "undisturbed", what)
     runs = [tmp_path / "killed" / stage for stage in ORDER]
     kill_ten_times(train, tmp_path / "killed", what, undisturbed["moments"], runs)

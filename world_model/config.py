@@ -110,6 +110,15 @@ class CurriculumConfig:
     autoregressive: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=240, growth_steps=1200))
 
 
+CURRICULUM_MINUTES = {  # of training on two CPU cores, for stages that `wp2 train --curriculum` is told nothing about
+    "codec": 30.0,
+    "navigation": 15.0,
+    "frame_query": 15.0,
+    "history": 20.0,
+    "autoregressive": 60.0,
+}
+
+
 @dataclass(frozen=True)
 class WorldConfig:
     """One world: everything needed to build its network and to run it."""

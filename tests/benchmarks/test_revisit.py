@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from benchmarks.inverse_dynamics import InverseDynamics
 
 from benchmarks import report, revisit
-from benchmarks.inverse_dynamics import InverseDynamics
 from benchmarks.walks import COMPRESSED, FULL, NONE, SHUFFLED, SMALL, WINDOW, affordable_slots, roll, variants
 from world_model.checkpoint import save_world
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption

@@ -1,22 +1,26 @@
 """Run folders: what a training run needs to go on after any kind of stop.
 
-A checkpoint is a folder ``step-00001234`` of safetensors files and one JSON file. It is written under a temporary
-name and renamed when complete, so a checkpoint that exists is whole; the newest two are kept.
+A checkpoint is a folder ``step-00001234`` of safetensors files and JSON files. It is written under a temporary name
+and renamed when complete, and renamed again before it is removed, so a checkpoint that exists is whole; the newest two
+are kept.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 KEPT = 2
+MOMENTA = (".exp_avg", ".momentum_buffer")  # one per trained parameter, of AdamW and of Muon
 
 
 @dataclass
@@ -25,6 +29,7 @@ class Progress:
 
     step: int = 0
     minutes: float = 0.0  # of training, over all sessions
+    interrupted: bool = False  # whether a signal ended the last session
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -32,11 +37,33 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(path for path in run.glob("step-*") if path.suffix != ".tmp")
 
 
+def progress_of(run: Path) -> Progress:
+    """How far a run has come by its newest checkpoint; nowhere without one."""
+    existing = checkpoints(run)
+    return _progress(existing[-1]) if existing else Progress()
+
+
+def trained_parameters(path: Path) -> int:
+    """How many numbers the optimisers of a checkpoint have moved, told by the momenta that they keep."""
+    count = 0
+    for file in path.glob("optimizer-*.safetensors"):
+        with safe_open(file, framework="pt") as reader:
+            momenta = [name for name in reader.keys() if name.endswith(MOMENTA)]
+            count += sum(math.prod(reader.get_slice(name).get_shape()) for name in momenta)
+    return count
+
+
 def save(run: Path, progress: Progress, weights: dict, averaged: dict, optimizers: list, config: str) -> Path:
-    """Write one checkpoint atomically and remove those older than the newest two."""
+    """Write one checkpoint atomically and remove those older than the newest two.
+
+    A checkpoint of this step that is there already is left alone: it is the same, and there may be no other yet.
+    """
     final = run / f"step-{progress.step:08d}"
+    if final.is_dir():
+        return final
+    for unfinished in run.glob("step-*.tmp"):
+        shutil.rmtree(unfinished)
     temporary = final.with_suffix(".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     save_file(_contiguous(weights), temporary / "model.safetensors")
     save_file(_contiguous(averaged), temporary / "averaged.safetensors")
@@ -46,11 +73,12 @@ def save(run: Path, progress: Progress, weights: dict, averaged: dict, optimizer
     (temporary / "progress.json").write_text(json.dumps(asdict(progress)))
     for path in temporary.iterdir():
         _flush(path)
-    shutil.rmtree(final, ignore_errors=True)
+    _flush(temporary)
     os.replace(temporary, final)
     _flush(run)
     for old in checkpoints(run)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+        os.replace(old, old.with_suffix(".tmp"))
+        shutil.rmtree(old.with_suffix(".tmp"))
     return final
 
 
@@ -60,10 +88,13 @@ def load(path: Path, optimizers: list) -> tuple[Progress, dict[str, Tensor], dic
     Raises:
         ValueError: when an optimiser has other parameters than the checkpoint's.
     """
-    progress = Progress(**json.loads((path / "progress.json").read_text()))
     for index, optimizer in enumerate(optimizers):
         _unflatten(optimizer, load_file(path / f"optimizer-{index}.safetensors"), path)
-    return progress, load_file(path / "model.safetensors"), load_file(path / "averaged.safetensors")
+    return _progress(path), load_file(path / "model.safetensors"), load_file(path / "averaged.safetensors")
+
+
+def _progress(path: Path) -> Progress:
+    return Progress(**json.loads((path / "progress.json").read_text()))
 
 
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from world_model.config import TrainingConfig
 from world_model.training import checkpointing
+from world_model.training.losses import append_loss, rewind_losses
 from world_model.training.optimizer import ExponentialMovingAverage, build_optimizers, schedule
 
 
@@ -88,10 +89,13 @@ def train(
             for name, value in stage.weights().items():
                 value.copy_(weights[name])
         average.values = {name: averaged[name].clone() for name in average.values}
+        progress.interrupted = False
         accelerator.print(f"continuing {run} at step {progress.step} after {progress.minutes:.1f} minutes")
     model, *prepared = accelerator.prepare(stage, *optimizers)
     average.values = {name: value.to(accelerator.device) for name, value in average.values.items()}
     accelerator.init_trackers(stage.name)
+    if accelerator.is_main_process:
+        rewind_losses(run, progress.step)
 
     def save() -> None:
         if accelerator.is_main_process:
@@ -125,9 +129,12 @@ def train(
                 }
                 bar.set_postfix({name: f"{value:.4g}" for name, value in metrics.items()})
                 accelerator.log(metrics, step=progress.step)
+                if accelerator.is_main_process:
+                    append_loss(run, {"step": progress.step, "minutes": progress.minutes} | metrics)
             if now - last_saved > config.checkpoint_minutes * 60:
                 save()
                 last_saved = time.monotonic()
+        progress.interrupted = interruption.asked
     save()
     bar.close()
     accelerator.end_training()

@@ -60,6 +60,6 @@ class MemoryStage(NetworkStage):
             caption,
             active[:, layout.latent],
         )
-        hidden, _ = network(tokens, given, layout.positions.to(device), layout.mask.to(device))
+        hidden, _ = network(tokens, given, layout.positions.to(device), layout.mask)
         time = given.time[:, -len(which) :]
         return network.velocity(hidden[:, layout.target_tokens], time, self.world.config.token_grid)

@@ -38,7 +38,7 @@ def first_of(chunk: int, chunk_latents: int) -> int:
     return 0 if chunk == 0 else (chunk - 1) * chunk_latents + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """The groups of one training sequence, in order, and what follows from them."""
 

@@ -97,6 +97,8 @@ COMMANDS = (
   wp2 train doom --stage codec --data data/train --out runs/codec --minutes 60
   wp2 train doom --stage navigation --data data/train --out runs/navigation --start runs/codec --minutes 120
   wp2 train doom --stage autoregressive --data data/train --out runs/final --start runs/navigation --minutes 120
+  wp2 train doom --curriculum --data data/train --out runs/all
+  wp2 train doom --curriculum --data data/train --out runs/more --start doom --minutes navigation=5 autoregressive=30
   wp2 demo --world runs/final/world
   The same command again continues a run that was interrupted.""",
         "world_model.training.cli",

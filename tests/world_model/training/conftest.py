@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 
+from world_model.checkpoint import save_world
+from world_model.config import TINY
 from world_model.controls import YAW, StructuredCaption
 from world_model.data.clips import Clip
 from world_model.data.store import ClipStore, write_manifest
+from world_model.world import World
 
 
 def scrolling_clip(seed: int, length: int = 20, size: int = 32) -> Clip:
@@ -28,6 +35,16 @@ def stripes(tmp_path_factory) -> ClipStore:
     entry = save_and_describe(folder)
     write_manifest(folder, [entry])
     return ClipStore(folder)
+
+
+@pytest.fixture(scope="session")
+def hasty_world(tmp_path_factory) -> Path:
+    """A random world whose stages take small batches, and write a checkpoint after every step."""
+    small = {"batch": 2, "frames": 5, "history": 4, "warmup_steps": 2, "checkpoint_minutes": 0.0}
+    stages = {item.name: replace(getattr(TINY.curriculum, item.name), **small) for item in fields(TINY.curriculum)}
+    folder = tmp_path_factory.mktemp("hasty")
+    save_world(World.random(replace(TINY, curriculum=replace(TINY.curriculum, **stages))), folder, torch.float32)
+    return folder
 
 
 def save_and_describe(folder):

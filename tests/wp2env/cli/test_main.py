@@ -57,7 +57,10 @@ def test_without_a_command_the_examples_are_shown(wp2):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["train", "doom"], "--stage, --data, --out"),
+        (["train", "doom"], "--data, --out"),
+        (["train", "doom", "--data", "d", "--out", "o"], "--stage --curriculum"),
+        (["train", "doom", "--stage", "codec", "--curriculum"], "not allowed with"),
+        (["train", "doom", "--curriculum", "--minutes", "codec=long"], "'codec=long'"),
         (["train", "doom", "--stage", "magic", "--data", "d", "--out", "o"], "'magic'"),
         (["record", "doom"], "--out, --clips"),
         (["bank"], "--data, --world"),

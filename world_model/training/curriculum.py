@@ -1,0 +1,98 @@
+"""The curriculum as one run: every stage in a folder of its own, starting from the world of the stage before.
+
+It can be stopped like a single stage. The same call then skips the stages whose budget is used and goes on in the
+first that has some left.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from world_model.config import CURRICULUM_MINUTES
+from world_model.data.joined import JoinedStore
+from world_model.training.checkpointing import progress_of
+from world_model.training.export import export
+from world_model.training.loop import Budget
+from world_model.training.report import write_report
+from world_model.training.run import StageRun, remember, run_stage
+from world_model.training.stages import STAGES
+
+ORDER = tuple(name for name in CURRICULUM_MINUTES if name in STAGES)
+
+
+def budgets(steps: Mapping[str, float], minutes: Mapping[str, float]) -> dict[str, Budget]:
+    """The budget of every stage: what is given for it, else the minutes of `CURRICULUM_MINUTES`."""
+    return {
+        name: Budget(steps.get(name), minutes.get(name, None if name in steps else CURRICULUM_MINUTES[name]))
+        for name in ORDER
+    }
+
+
+def run_curriculum(first: StageRun, limits: Mapping[str, Budget]) -> Path:
+    """Train from the stage of ``first`` to the last one, each in ``first.out / stage``; gives the last world's folder.
+
+    ``first.start`` is the world that the first stage starts from.
+
+    Raises:
+        ValueError: when a later stage of the folder has begun from an earlier one that its budget would train on,
+            and as `run_stage` does.
+        KeyboardInterrupt: naming the stage, when SIGINT or SIGTERM asked to stop; what was trained is then saved.
+    """
+    runs = _runs(first)
+    _check_order(runs, limits)
+    with _sigterm_as_interrupt():
+        for run in runs:
+            _train(run, limits[run.stage])
+    write_report(first.out, {run.stage: run.out for run in runs})
+    return runs[-1].out / "world"
+
+
+def _runs(first: StageRun) -> list[StageRun]:
+    """One run for each stage from that of ``first`` on."""
+    if first.stage != ORDER[0] and first.start is None:
+        raise ValueError(f"the stage {first.stage} needs a codec that has learned; give a --start, or begin with codec")
+    runs, start = [], first.start
+    for name in ORDER[ORDER.index(first.stage) :]:
+        runs.append(replace(first, stage=name, out=first.out / name, start=start))
+        start = str(first.out / name)
+    return runs
+
+
+def _check_order(runs: Sequence[StageRun], limits: Mapping[str, Budget]) -> None:
+    for run, following in pairwise(runs):
+        if not _finished(run, limits[run.stage]) and (following.out / "run.json").is_file():
+            raise ValueError(
+                f"the budget of {run.stage} is not used, but {following.stage} has already begun from its world; "
+                "give the budget that it had, or choose another --out"
+            )
+
+
+def _train(run: StageRun, budget: Budget) -> None:
+    """Train a stage to the end of its budget, if it is not there yet, and export its world."""
+    if _finished(run, budget):
+        remember(run, JoinedStore(run.data))
+        print(f"{run.stage} is finished after {progress_of(run.out).step} steps")
+    else:
+        progress = run_stage(run, budget)
+        if progress.interrupted:
+            raise KeyboardInterrupt(f"interrupted in {run.stage} at step {progress.step}")
+    export(run.out, run.out / "world")  # of a finished stage, too: the run may have been killed right before it
+
+
+def _finished(run: StageRun, budget: Budget) -> bool:
+    return budget.used(progress_of(run.out)) >= 1
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Between the loops of two stages, which handle it themselves, SIGTERM is what SIGINT is."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

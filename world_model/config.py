@@ -108,6 +108,7 @@ class CurriculumConfig:
     frame_query: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=96, growth_steps=400))
     history: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=240, growth_steps=800))
     autoregressive: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=240, growth_steps=1200))
+    full_context: TrainingConfig = field(default_factory=lambda: TrainingConfig(batch=2, history=84))
 
 
 CURRICULUM_MINUTES = {  # of training on two CPU cores, for stages that `wp2 train --curriculum` is told nothing about

@@ -26,6 +26,11 @@ class NetworkStage(nn.Module):
         self.config = config
         world.codec.requires_grad_(False)
 
+    @staticmethod
+    def starts_from(world: World) -> World:
+        """The world that the stage trains, made of the one that it is given; weights are shared."""
+        return world
+
     def hidden_matrices(self) -> Iterable[nn.Parameter]:
         for name, parameter in self.world.transformer.blocks.named_parameters():
             if parameter.ndim == 2 and "modulation" not in name:

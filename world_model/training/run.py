@@ -96,6 +96,8 @@ def _starting_world(run: StageRun) -> World:
         else:
             exported = Path(run.start) / "world"
             world = with_present_settings(load_world(exported if exported.is_dir() else run.start))
+        if run.stage in NETWORK_STAGES:
+            world = NETWORK_STAGES[run.stage].starts_from(world)
         save_world(world, remembered, torch.float32)
     return load_world(remembered).requires_grad_(True)
 

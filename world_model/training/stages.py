@@ -5,6 +5,7 @@ from __future__ import annotations
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.codec import CodecStage, DecoderStage
 from world_model.training.frame_query import FrameQueryStage
+from world_model.training.full_context import FullContextStage
 from world_model.training.history import HistoryStage
 from world_model.training.navigation import NavigationStage
 
@@ -14,5 +15,6 @@ NETWORK_STAGES = {
     "frame_query": FrameQueryStage,
     "history": HistoryStage,
     "autoregressive": AutoregressiveStage,
+    "full_context": FullContextStage,
 }
 STAGES = (*CODEC_STAGES, *NETWORK_STAGES)

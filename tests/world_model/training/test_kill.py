@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ NEVER = 10**9
 
 @pytest.fixture(scope="module")
 def train(stripes, hasty_world):
-    """Runs the command in a child that dies at a moment of its life; gives what became of it."""
+    """Runs the command, or writes a checkpoint without one, in a child that dies at a moment of its life; gives what
+    became of it."""
     server = subprocess.Popen(
         [sys.executable, SERVER],
         stdin=subprocess.PIPE,
@@ -43,8 +45,9 @@ def train(stripes, hasty_world):
     )
 
     def run(out: Path, what: list[str], moment: int = NEVER) -> dict:
-        words = [*what, "--data", str(stripes.path), "--out", str(out), "--start", str(hasty_world), "--device", "cpu"]
-        server.stdin.write(json.dumps({"words": words, "moment": moment}) + "\n")
+        common = ["--data", str(stripes.path), "--start", str(hasty_world), "--device", "cpu"]
+        order = {"words": what and [*what, *common], "folder": str(out), "moment": moment}
+        server.stdin.write(json.dumps(order) + "\n")
         server.stdin.flush()
         return json.loads(server.stdout.readline())
 
@@ -94,6 +97,20 @@ def train_undisturbed_and_killed(train, folder: Path, what: list[str], stages: S
     assert not train(two, what)["killed"]
     for stage in stages:
         assert_same(one / stage, two / stage)
+
+
+def test_a_kill_at_any_moment_of_a_checkpoint_leaves_whole_ones(train, tmp_path):
+    train(tmp_path / "whole", [])
+    for moment in count(1):
+        run = tmp_path / f"killed-{moment}"
+        for _ in range(checkpointing.KEPT):
+            train(run, [])
+        killed = train(run, [], moment)["killed"]
+        assert_whole(run, tmp_path / "whole")
+        assert checkpointing.progress_of(run).step >= checkpointing.KEPT
+        if not killed:
+            break
+    assert moment > 15
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -1,9 +1,10 @@
 """Runs `wp2 train doom` in children that may kill themselves at any of their steps on disk.
 
-A server, so that torch is imported once: every line of its input is the JSON ``{"words": [...], "moment": k}``, for
-which a forked child runs the command and dies by SIGKILL at its ``k``-th moment, or never if there are fewer. A moment
-is right before a file or folder is opened, made, renamed or removed, right before a batch is drawn, or in the middle of
-a file of tensors. The answer is a line ``{"killed": bool, "moments": n}``.
+A server, so that torch is imported once: for every line of its input, the JSON ``{"words": [...], "folder": run,
+"moment": k}``, a forked child runs the command, or without words writes one more checkpoint, and dies by SIGKILL at its
+``k``-th moment, or never if there are fewer. A moment is right before a file or folder is opened, made, renamed or
+removed, right before a batch is drawn, or in the middle of a file of tensors. The answer is a line ``{"killed": bool,
+"moments": n}``.
 """
 
 from __future__ import annotations
@@ -63,15 +64,24 @@ class Moments:
         sys.addaudithook(self.audit)
 
 
-def live(words: list[str], last: int) -> int:
-    """Run the command in this process; how many moments it had."""
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    arguments = parser.parse_args(words)
-    moments = Moments(last, str(arguments.out))
+def live(order: dict) -> int:
+    """Carry out an order in this process; how many moments it had."""
+    moments = Moments(order["moment"], order["folder"])
     moments.install()
-    cli.main(arguments)
+    if order["words"]:
+        parser = argparse.ArgumentParser()
+        cli.add_arguments(parser)
+        cli.main(parser.parse_args([*order["words"], "--out", order["folder"]]))
+    else:
+        save_checkpoint(Path(order["folder"]))
     return moments.count
+
+
+def save_checkpoint(run: Path) -> None:
+    """Write the checkpoint after the newest one of a run, of a single tensor."""
+    weights = {"weight": torch.ones(4)}
+    progress = checkpointing.Progress(checkpointing.progress_of(run).step + 1)
+    checkpointing.save(run, progress, weights, weights, [], "{}")
 
 
 def serve() -> None:
@@ -83,7 +93,7 @@ def serve() -> None:
         if child == 0:
             os.dup2(2, 1)  # what the command prints is no answer
             try:
-                os.write(writer, str(live(order["words"], order["moment"])).encode())
+                os.write(writer, str(live(order)).encode())
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)

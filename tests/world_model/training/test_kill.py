@@ -7,6 +7,8 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -22,14 +24,16 @@ from world_model.training.stages import STAGES
 ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).parent / "mortal.py"
 KILLS = 10
-STEPS = 12
+LIVES = 6  # of the longest kind make a run that is left alone; ten of random length do not, as each repeats something
+STEPS = 16
 CURRICULUM_STEPS = 3
 NEVER = 10**9
 
 
 @pytest.fixture(scope="module")
 def train(stripes, hasty_world):
-    """Runs the command in a child that dies at a moment of its life; gives what became of it."""
+    """Runs the command, or writes a checkpoint without one, in a child that dies at a moment of its life; gives what
+    became of it."""
     server = subprocess.Popen(
         [sys.executable, SERVER],
         stdin=subprocess.PIPE,
@@ -41,8 +45,9 @@ def train(stripes, hasty_world):
     )
 
     def run(out: Path, what: list[str], moment: int = NEVER) -> dict:
-        words = [*what, "--data", str(stripes.path), "--out", str(out), "--start", str(hasty_world), "--device", "cpu"]
-        server.stdin.write(json.dumps({"words": words, "moment": moment}) + "\n")
+        common = ["--data", str(stripes.path), "--start", str(hasty_world), "--device", "cpu"]
+        order = {"words": what and [*what, *common], "folder": str(out), "moment": moment}
+        server.stdin.write(json.dumps(order) + "\n")
         server.stdin.flush()
         return json.loads(server.stdout.readline())
 
@@ -51,9 +56,11 @@ def train(stripes, hasty_world):
     assert server.wait() == 0
 
 
-def assert_whole(run: Path) -> None:
-    """Every checkpoint that exists can be loaded."""
+def assert_whole(run: Path, undisturbed: Path) -> None:
+    """Every checkpoint that exists has all files and can be loaded."""
+    files = sorted(path.name for path in checkpointing.checkpoints(undisturbed)[-1].iterdir())
     for path in checkpointing.checkpoints(run):
+        assert sorted(file.name for file in path.iterdir()) == files
         checkpointing.load(path, [])
         for file in path.glob("*.safetensors"):
             load_file(file)
@@ -75,31 +82,45 @@ def assert_same(one: Path, two: Path) -> None:
     assert losses[0] == losses[1] and losses[0]
 
 
-def kill_ten_times(train, out: Path, what: list[str], moments: int, runs: list[Path]) -> None:
-    """Continue and kill a run at random moments, so early that it cannot end before the last kill; then let it end."""
+def train_undisturbed_and_killed(train, folder: Path, what: list[str], stages: Sequence[str]) -> None:
+    """Train twice: left alone, and killed at ten random moments.
+
+    ``stages`` are the run folders inside those of the two.
+    """
+    one, two = folder / "undisturbed", folder / "killed"
+    moments = train(one, what)["moments"]
     generator = random.Random(f"{what} {moments}")
     for _ in range(KILLS):
-        assert train(out, what, generator.randint(1, moments // KILLS))["killed"]
-        for run in runs:
-            assert_whole(run)
-    assert not train(out, what)["killed"]
+        assert train(two, what, generator.randint(1, moments // LIVES))["killed"]
+        for stage in stages:
+            assert_whole(two / stage, one / stage)
+    assert not train(two, what)["killed"]
+    for stage in stages:
+        assert_same(one / stage, two / stage)
+
+
+def test_a_kill_at_any_moment_of_a_checkpoint_leaves_whole_ones(train, tmp_path):
+    train(tmp_path / "whole", [])
+    for moment in count(1):
+        run = tmp_path / f"killed-{moment}"
+        for _ in range(checkpointing.KEPT):
+            train(run, [])
+        killed = train(run, [], moment)["killed"]
+        assert_whole(run, tmp_path / "whole")
+        assert checkpointing.progress_of(run).step >= checkpointing.KEPT
+        if not killed:
+            break
+    assert moment > 15
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_that_is_killed_ten_times_ends_as_if_it_had_not_been(train, tmp_path, stage):
-    what = ["--stage", stage, "--steps", str(STEPS)]
-    undisturbed = train(tmp_path / "undisturbed", what)
-    kill_ten_times(train, tmp_path / "killed", what, undisturbed["moments"], [tmp_path / "killed"])
-    assert_same(tmp_path / "undisturbed", tmp_path / "killed")
+    train_undisturbed_and_killed(train, tmp_path, ["--stage", stage, "--steps", str(STEPS)], [""])
 
 
 def test_a_curriculum_that_is_killed_ten_times_ends_as_if_it_had_not_been(train, tmp_path):
-    what = ["--curriculum", "--first", "codec", "--steps", *(f"{stage}={CURRICULUM_STEPS}" for stage in ORDER)]
-    undisturbed = train(tmp_path / "undisturbed", what)
-    runs = [tmp_path / "killed" / stage for stage in ORDER]
-    kill_ten_times(train, tmp_path / "killed", what, undisturbed["moments"], runs)
-    for stage in ORDER:
-        assert_same(tmp_path / "undisturbed" / stage, tmp_path / "killed" / stage)
+    steps = [f"{stage}={CURRICULUM_STEPS}" for stage in ORDER]
+    train_undisturbed_and_killed(train, tmp_path, ["--curriculum", "--first", "codec", "--steps", *steps], ORDER)
 
 
 def test_every_stage_of_the_curriculum_is_in_the_table_of_minutes():

@@ -31,8 +31,8 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from tqdm import tqdm
 
 from benchmarks import report
+from benchmarks.walk import begin, flatness, random_rows, walk
 from world_model.checkpoint import load_world
-from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.rollout import WorldStream
 from world_model.world import World
 
@@ -42,8 +42,7 @@ MATRIX_SIZES = (1024, 2048, 4096)
 MATRIX_SECONDS = 0.5  # for each size
 MINIBATCH = 64  # environment steps of one gradient step of PPO
 EARLY_STEP = 100
-FLAT_BLOCKS, FLAT_STEPS = 12, 10  # blocks of so many steps, early and late in turn
-CAPTION = StructuredCaption("a room with plain grey walls, a plain brown floor and a white ceiling, bright")
+FLAT_BLOCKS = 12  # early and late in turn
 
 
 @dataclass(frozen=True)
@@ -81,22 +80,6 @@ class DecoderClock:
 
     def __exit__(self, *_: object) -> None:
         del self.codec.decode
-
-
-def random_rows(stream: WorldStream, rng: np.random.Generator) -> np.ndarray:
-    """Action rows ``[B, n, 6]`` that walk and turn."""
-    rows = np.zeros((stream.num_slots, stream.latents_per_chunk, ACTION_DIM), dtype=np.float32)
-    rows[..., YAW] = rng.uniform(-15, 15, rows.shape[:2])
-    rows[..., 2:] = rng.integers(0, 2, rows[..., 2:].shape)
-    rows[..., PERSPECTIVE] = 1
-    return rows
-
-
-def begin(world: World, slots: int, settings: argparse.Namespace) -> WorldStream:
-    """A stream whose slots all begin from text."""
-    stream = world.stream(slots, sampling_steps=settings.steps)
-    stream.reset(range(slots), [None] * slots, [CAPTION] * slots, [settings.seed + slot for slot in range(slots)])
-    return stream
 
 
 def matrix_peak() -> float:
@@ -145,14 +128,13 @@ def make_env(slots: int, settings: argparse.Namespace) -> gymnasium.vector.Vecto
 def columns(world: World, slots: int, effort: Effort, settings: argparse.Namespace) -> dict[str, Column]:
     """What is measured with so many slots."""
     rng = np.random.default_rng(settings.seed)
-    stream = begin(world, slots, settings)
+    stream = begin(world, slots, settings.seed, settings.steps)
     env = make_env(slots, settings)
     env.action_space.seed(settings.seed)
     env.reset(seed=settings.seed)
 
     def run_world(steps: int) -> None:
-        for _ in range(steps):
-            stream.step(random_rows(stream, rng))
+        walk(stream, steps, rng)
 
     def run_environment(steps: int) -> None:
         for _ in range(steps):
@@ -216,25 +198,15 @@ def measure(
     return {name: report.bootstrap(values, settings.seed, statistic=np.median) for name, values in rates.items()}
 
 
-def flatness(world: World, late: int, settings: argparse.Namespace) -> dict[str, report.Interval]:
-    """Milliseconds of a step around step 100 and around step ``late``, measured in turn, and their ratio."""
+def early_and_late(world: World, late_step: int, settings: argparse.Namespace) -> dict[str, report.Interval]:
+    """Milliseconds of a step around step 100 and around step ``late_step``, measured in turn, and their ratio."""
     rng = np.random.default_rng(settings.seed)
-    early, old = begin(world, 1, settings), begin(world, 1, settings)
-    for stream, steps in ((early, EARLY_STEP), (old, late)):
+    early, late = (begin(world, 1, settings.seed, settings.steps) for _ in range(2))
+    for stream, steps in ((early, EARLY_STEP), (late, late_step)):
         for _ in tqdm(range(steps), desc=f"walking to step {steps}", unit="step", leave=False):
-            stream.step(random_rows(stream, rng))
-    times: dict[str, list[float]] = {"early": [], "late": []}
-    start = early.snapshot()
-    for _ in range(FLAT_BLOCKS):
-        early.restore(start)  # stays around its step, while the other goes on
-        for name, stream in (("early", early), ("late", old)):
-            began = time.perf_counter()
-            for _ in range(FLAT_STEPS):
-                stream.step(random_rows(stream, rng))
-            times[name].append((time.perf_counter() - began) / FLAT_STEPS * 1000)
-    ratios = np.divide(times["late"], times["early"])
-    named = {f"ms at step {EARLY_STEP}": times["early"], f"ms at step {late}": times["late"], "ratio": ratios}
-    return {name: report.bootstrap(values, settings.seed, statistic=np.median) for name, values in named.items()}
+            walk(stream, 1, rng)
+    flat = flatness(early, late, FLAT_BLOCKS, rng, settings.seed)
+    return {f"ms at step {EARLY_STEP}": flat.early, f"ms at step {late_step}": flat.late, "ratio": flat.ratio}
 
 
 def main(settings: argparse.Namespace) -> None:
@@ -245,7 +217,7 @@ def main(settings: argparse.Namespace) -> None:
     began = time.monotonic()
     world = load_world(settings.world)
     per_slot = world.config.video.frame_rate / (world.config.chunk_latents * world.config.codec.temporal_factor)
-    cost = arithmetic(begin(world, 1, settings), np.random.default_rng(settings.seed))
+    cost = arithmetic(begin(world, 1, settings.seed, settings.steps), np.random.default_rng(settings.seed))
     peaks = [matrix_peak()]
 
     names = (LATENTS, WORLD, ENVIRONMENT, *((INFERENCE, TRAINING) if has_ppo() else ()))
@@ -255,7 +227,7 @@ def main(settings: argparse.Namespace) -> None:
         for slots in settings.slots:
             measured[slots] = measure(world, slots, effort, settings, bar)
             peaks.append(matrix_peak())
-    flat = flatness(world, effort.late_step, settings)
+    flat = early_and_late(world, effort.late_step, settings)
 
     peak = max(peaks)
     print(

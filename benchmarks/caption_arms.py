@@ -138,7 +138,7 @@ def train_arm(name: str, training: Training) -> Progress:
     """
     run, budget = training.runs / name, training.budget
     _begin(run, training)
-    progress = _progress(run)
+    progress = checkpointing.progress_of(run)
     if budget.used(progress) < 1:
         world = load_world(run / "start").requires_grad_(True)
         store = open_rewritten(training.data, ARMS[name])
@@ -173,9 +173,3 @@ def _begin(run: Path, training: Training) -> None:
 def _same(one: World, other: World) -> bool:
     weights = other.state_dict()
     return one.config == other.config and all(torch.equal(v, weights[name]) for name, v in one.state_dict().items())
-
-
-def _progress(run: Path) -> Progress:
-    """How far a run has come by its newest checkpoint."""
-    existing = checkpointing.checkpoints(run)
-    return Progress(**json.loads((existing[-1] / "progress.json").read_text())) if existing else Progress()

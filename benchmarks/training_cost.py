@@ -64,9 +64,8 @@ class RandomStore(LatentStore):
 
 
 def full_context(config: WorldConfig, latents: int) -> WorldConfig:
-    """The world with every one of so many latents at full resolution: no slot is ever complete."""
-    memory = replace(config.memory, budget_slots=0, adjacent_latents=latents, temporal_stride=latents)
-    return replace(config, memory=memory)
+    """The world with every one of so many latents at full resolution."""
+    return replace(config, memory=replace(config.memory, budget_slots=0, adjacent_latents=latents))
 
 
 def random_batch(stage: AutoregressiveStage, history: int, generator: torch.Generator) -> dict[str, Tensor]:

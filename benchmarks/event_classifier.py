@@ -4,6 +4,10 @@ It sees both videos at 32 x 32 pixels, every second frame, and answers with one 
 "nothing". What it is asked about later are generated videos, so in training both twins are blurred, the one with the
 event is bent by up to a pixel, and smooth noise is added to each; what differs by that alone is "nothing".
 
+Of true twins of the validation split the weights that are shipped name 72 % (among the first three answers: 87 %).
+Light, weather, sky and what tints the view are told apart almost always; what is a few pixels large here is mixed up:
+objects that appear or vanish, barrels, creatures that fall. Scores are therefore given beside this ceiling.
+
 examples:
   python -m benchmarks.event_classifier --out benchmarks/weights/events.safetensors --threads 1
 """

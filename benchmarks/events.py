@@ -20,9 +20,10 @@ Beside the event's caption stand
   true twins      what the classifier says of the true change;
   ceiling         true twins, encoded and decoded: what the codec leaves of the true change.
 
-The scores put adherence and execution on the paper's scale: 0 at chance (for execution: at cosine 0), 4 at the ceiling.
-Its "environment and objects" are our environmental transitions and object additions or removals, its "complex" events
-our complex interactions. There are as many cases of each kind. Intervals are 95 % bootstrap intervals over levels.
+The scores put adherence and execution on the paper's scale: 4 at the ceiling, 0 at chance (for execution: at cosine 0)
+or at the wrong caption, whichever is higher. The paper's "environment and objects" are our environmental transitions
+and object additions or removals, its "complex" events our complex interactions. There are as many cases of each kind.
+Intervals are 95 % bootstrap intervals over levels.
 
 examples:
   python -m benchmarks.events --quick
@@ -164,15 +165,19 @@ def compare(
     return values, frames
 
 
-def score(values: dict[str, np.ndarray], chance: float, members: np.ndarray, levels: np.ndarray, seed: int):
-    """A measure of the event caption on the paper's scale, 0 at chance and 4 at the ceiling: a `report.Interval`."""
-    both = np.stack([values[EVENT], values[CEILING]], axis=1)[members]
+def score(
+    values: dict[str, np.ndarray], chance: float, members: np.ndarray, levels: np.ndarray, seed: int
+) -> report.Interval:
+    """A measure of the event caption on the paper's scale: 0 at chance, or at the wrong caption where that is higher,
+    and 4 at the ceiling. All are drawn again together."""
+    columns = np.stack([values[name] for name in (EVENT, WRONG, CEILING)], axis=1)[members]
 
     def scaled(rows: np.ndarray) -> np.ndarray:
-        own, ceiling = rows.mean(axis=0)
-        return BEST_SCORE * np.clip((own - chance) / max(ceiling - chance, 1e-9), 0, 1)
+        own, wrong, ceiling = rows.mean(axis=0)
+        floor = max(chance, wrong)
+        return BEST_SCORE * np.clip((own - floor) / max(ceiling - floor, 1e-9), 0, 1)
 
-    return report.bootstrap(both, seed, levels[members], scaled)
+    return report.bootstrap(columns, seed, levels[members], scaled)
 
 
 def summarise(

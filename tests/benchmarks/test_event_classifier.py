@@ -33,7 +33,7 @@ def frames(pairs: list[Twins], side: int) -> np.ndarray:
 
 def test_it_learns_which_event_it_was_and_when_there_was_none(monkeypatch):
     monkeypatch.setattr(subject, "NOTHING_SHARE", 0.3)
-    model = subject.train(made_up_twins(96, seed=0), epochs=40)
+    model = subject.train(made_up_twins(48, seed=0), epochs=40)
     held_out = made_up_twins(30, seed=1)
     without, shown = frames(held_out, 0), frames(held_out, 1)
     assert subject.is_among(subject.classify(model, without, shown), [pair.kind for pair in held_out], 1).mean() > 0.9

@@ -21,9 +21,9 @@ Beside the event's caption stand
   ceiling         true twins, encoded and decoded: what the codec leaves of the true change.
 
 The scores put adherence and execution on the paper's scale: 4 at the ceiling, 0 at chance (for execution: at cosine 0)
-or at the wrong caption, whichever is higher. The paper's "environment and objects" are our environmental transitions
-and object additions or removals, its "complex" events our complex interactions. There are as many cases of each kind.
-Intervals are 95 % bootstrap intervals over levels.
+or at the higher of wrong caption and other noise, whichever is more. The paper's "environment and objects" are our
+environmental transitions and object additions or removals, its "complex" events our complex interactions. There are as
+many cases of each kind. Intervals are 95 % bootstrap intervals over levels.
 
 examples:
   python -m benchmarks.events --quick
@@ -168,13 +168,13 @@ def compare(
 def score(
     values: dict[str, np.ndarray], chance: float, members: np.ndarray, levels: np.ndarray, seed: int
 ) -> report.Interval:
-    """A measure of the event caption on the paper's scale: 0 at chance, or at the wrong caption where that is higher,
+    """A measure of the event caption on the paper's scale: 0 at chance or at the higher control where that is more,
     and 4 at the ceiling. All are drawn again together."""
-    columns = np.stack([values[name] for name in (EVENT, WRONG, CEILING)], axis=1)[members]
+    columns = np.stack([values[name] for name in (EVENT, WRONG, NOISE, CEILING)], axis=1)[members]
 
     def scaled(rows: np.ndarray) -> np.ndarray:
-        own, wrong, ceiling = rows.mean(axis=0)
-        floor = max(chance, wrong)
+        own, *controls, ceiling = rows.mean(axis=0)
+        floor = max(chance, *controls)
         return BEST_SCORE * np.clip((own - floor) / max(ceiling - floor, 1e-9), 0, 1)
 
     return report.bootstrap(columns, seed, levels[members], scaled)

@@ -131,10 +131,19 @@ def test_execution_is_the_cosine_of_what_changes():
 
 
 @pytest.mark.parametrize(
-    "mean, wrong, expected", [(0.1, 0.0, 0), (0.2, 0.1, 0), (0.5, 0.1, 2), (0.8, 0.1, 4), (0.9, 0.1, 4), (0.5, 0.4, 1)]
+    "mean, wrong, noise, expected",
+    [
+        (0.1, 0, 0, 0),
+        (0.2, 0, 0, 0),
+        (0.5, 0.1, 0, 2),
+        (0.8, 0, 0.1, 4),
+        (0.9, 0, 0, 4),
+        (0.5, 0.4, 0, 1),
+        (0.5, 0, 0.4, 1),
+    ],
 )
-def test_the_score_is_0_at_chance_or_the_wrong_caption_and_4_at_the_ceiling(mean, wrong, expected):
-    means = {events.EVENT: mean, events.WRONG: wrong, events.CEILING: 0.8}
+def test_the_score_is_0_at_chance_or_the_higher_control_and_4_at_the_ceiling(mean, wrong, noise, expected):
+    means = {events.EVENT: mean, events.WRONG: wrong, events.NOISE: noise, events.CEILING: 0.8}
     values = {name: np.full(6, value) for name, value in means.items()}
     interval = events.score(values, 0.2, np.arange(6) < 4, np.arange(6), seed=0)
     assert interval.mean == pytest.approx(expected) and interval.count == 4

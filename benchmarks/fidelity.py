@@ -19,7 +19,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,11 +65,7 @@ def load_clips(
     """
     if folder is not None:
         return ClipStore(folder)
-    if importlib.util.find_spec("vizdoom") is None:
-        raise ValueError(
-            "recording the true game needs ViZDoom, which is not installed; "
-            'install it with pip install "worldplay2-gym[doom]", or give a recorded store with --data'
-        )
+    report.require_engine()
     from world_model.data.doom.recipe import CLIPS_PER_LEVEL
     from world_model.data.doom.record import record
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -126,6 +127,19 @@ def machine() -> dict[str, object]:
 def cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def require_engine() -> None:
+    """Make sure that the true game can be recorded.
+
+    Raises:
+        ValueError: when ViZDoom is not installed.
+    """
+    if importlib.util.find_spec("vizdoom") is None:
+        raise ValueError(
+            "recording the true game needs ViZDoom, which is not installed; "
+            'install it with pip install "worldplay2-gym[doom]", or give a recorded store with --data'
+        )
 
 
 def _processor() -> str:

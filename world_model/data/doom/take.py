@@ -96,16 +96,19 @@ class Take:
         if event is None:
             return
         self._play(TWIN_FRAMES)
-        past, twin, ahead = self.steps[:before], self.steps[before:], self.rows[before - 1 :]
-        self._reset()
-        self.game.replay(past)
-        self.game.begin(event)
-        shown = [self.game.step(row) for row in ahead]
-        if change(twin, shown) >= VISIBLE_SHARE[event.category]:
+        shown = self._play_again(before, event)
+        if is_visible(event, self.steps[before:], shown):
             self.event, self.steps[before:] = event, shown
         else:
             self._reset()
             self.game.replay(self.steps)
+
+    def _play_again(self, before: int, event: Event) -> list[Step]:
+        """All played frames from frame ``before`` on once more, this time with the event."""
+        self._reset()
+        self.game.replay(self.steps[:before])
+        self.game.begin(event)
+        return [self.game.step(row) for row in self.rows[before - 1 :]]
 
     def _choose_event(self) -> Event | None:
         """An event that can happen here and now; categories are equally likely, and so are the kinds of one."""
@@ -147,6 +150,11 @@ def change(twin: list[Step], shown: list[Step]) -> float:
     """The share of pixels that differ, in the frame pair that differs most."""
     frames, others = (np.stack([step.frame for step in steps]).astype(np.int16) for steps in (twin, shown))
     return float((np.abs(frames - others).max(axis=-1) > PIXEL_CHANGE).mean(axis=(1, 2)).max())
+
+
+def is_visible(event: Event, twin: list[Step], shown: list[Step]) -> bool:
+    """Whether the event shows in the frames with it, beside the twin's frames without it."""
+    return change(twin, shown) >= VISIBLE_SHARE[event.category]
 
 
 def caption_changes(captions: list[StructuredCaption]) -> tuple[tuple[int, StructuredCaption], ...]:

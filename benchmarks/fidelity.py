@@ -69,8 +69,9 @@ def load_clips(
     from world_model.data.doom.recipe import CLIPS_PER_LEVEL
     from world_model.data.doom.record import record
 
-    out = Path("data") / f"{SPLIT}-{play}-{size}px-{frames}frames-seed{seed}"
     clips = starts * CLIPS_PER_LEVEL  # so that every start has a level of its own
+    # A folder for each number of clips: the same store asked for fewer would drop the others.
+    out = Path("data") / f"{SPLIT}-{play}-{size}px-{clips}x{frames}frames-seed{seed}"
     print(f"recording {clips} clips of {frames} frames in {starts} held-out levels into {out}")
     return record(out, clips=clips, frames=frames, size=size, seed=seed, split=SPLIT, play=play, workers=report.cores())
 

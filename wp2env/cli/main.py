@@ -18,7 +18,7 @@ examples:
   wp2 play                                       walk through it with the keyboard
   wp2 info                                       what the bundled world is and what is installed
   wp2 record doom --out data/train --clips 500   recordings of the true game, to train on
-  wp2 train doom --stage codec --data data/train --out runs/codec --minutes 60
+  wp2 train doom --curriculum --data data/train --out runs/mine   a world of your own
 
 `wp2 COMMAND --help` shows the options of a command, with examples.
 """
@@ -94,12 +94,10 @@ COMMANDS = (
         ("train", "doom"),
         "train a world on recordings of the game, stage by stage",
         """\
-  wp2 train doom --stage codec --data data/train --out runs/codec --minutes 60
-  wp2 train doom --stage navigation --data data/train --out runs/navigation --start runs/codec --minutes 120
-  wp2 train doom --stage autoregressive --data data/train --out runs/final --start runs/navigation --minutes 120
-  wp2 train doom --curriculum --data data/train --out runs/all
+  wp2 train doom --curriculum --data data/revisits data/train --out runs/all
   wp2 train doom --curriculum --data data/train --out runs/more --start doom --minutes navigation=5 autoregressive=30
-  wp2 demo --world runs/final/world
+  wp2 train doom --stage autoregressive --data data/revisits --out runs/longer --start runs/all/history --minutes 120
+  wp2 demo --world runs/all/autoregressive/world
   The same command again continues a run that was interrupted.""",
         "world_model.training.cli",
     ),

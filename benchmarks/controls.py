@@ -24,7 +24,6 @@ import argparse
 import importlib.util
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -258,12 +257,8 @@ def curves(results: dict[str, dict[str, dict[str, report.Interval]]]) -> dict[st
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = report.command_line(__doc__)
-    parser.add_argument("--starts", type=int, default=64, help="starts (default: %(default)s)")
-    parser.add_argument("--horizon", type=int, default=64, help="frames under recorded controls (default: %(default)s)")
+    report.add_rollout_options(parser, starts=64, horizon=64)
     parser.add_argument("--context", type=int, default=8, help="true frames before them (default: %(default)s)")
-    parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
-    parser.add_argument("--batch", type=int, default=16, help="rollouts side by side (default: %(default)s)")
-    parser.add_argument("--data", type=Path, help="a clip store of held-out levels (default: record one)")
     return parser.parse_args(arguments)
 
 

@@ -23,7 +23,6 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -276,11 +275,7 @@ def panels(
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = report.command_line(__doc__)
-    parser.add_argument("--starts", type=int, default=16, help="levels to start in (default: %(default)s)")
-    parser.add_argument("--horizon", type=int, default=2000, help="frames to generate (default: %(default)s)")
-    parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
-    parser.add_argument("--batch", type=int, default=16, help="rollouts side by side (default: %(default)s)")
-    parser.add_argument("--data", type=Path, help="a clip store of held-out levels (default: record one)")
+    report.add_rollout_options(parser, starts=16, horizon=2000)
     return parser.parse_args(arguments)
 
 

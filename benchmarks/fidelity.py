@@ -214,12 +214,8 @@ def main(settings: argparse.Namespace) -> None:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = report.command_line(__doc__)
-    parser.add_argument("--starts", type=int, default=64, help="recordings to start from (default: %(default)s)")
-    parser.add_argument("--horizon", type=int, default=64, help="frames to generate (default: %(default)s)")
+    report.add_rollout_options(parser, starts=64, horizon=64)
     parser.add_argument("--context", type=int, default=8, help="true frames before them (default: %(default)s)")
-    parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
-    parser.add_argument("--batch", type=int, default=16, help="rollouts side by side (default: %(default)s)")
-    parser.add_argument("--data", type=Path, help="a clip store of held-out levels (default: record one)")
     return parser.parse_args(arguments)
 
 

@@ -227,6 +227,15 @@ def command_line(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def add_rollout_options(parser: argparse.ArgumentParser, starts: int, horizon: int) -> None:
+    """What benchmarks take that generate videos from true starts; with their defaults for two of the options."""
+    parser.add_argument("--starts", type=int, default=starts, help="starts in held-out levels (default: %(default)s)")
+    parser.add_argument("--horizon", type=int, default=horizon, help="frames to generate (default: %(default)s)")
+    parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
+    parser.add_argument("--batch", type=int, default=16, help="rollouts side by side (default: %(default)s)")
+    parser.add_argument("--data", type=Path, help="a clip store of held-out levels (default: record one)")
+
+
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
     """Run a benchmark; what a user can mend ends in one sentence and exit code 2."""
     if arguments.threads is not None:

@@ -14,7 +14,7 @@ from world_model.checkpoint import load_world, save_world
 from world_model.config import TINY
 from world_model.controls import ACTION_DIM, NOTHING, PERSPECTIVE, YAW, StructuredCaption
 from world_model.data.clips import Clip
-from world_model.data.store import ClipStore, ShardWriter, write_manifest
+from world_model.data.store import ClipStore
 from world_model.text import ByteEncoder
 from world_model.training import checkpointing
 from world_model.training.latents import LatentStore
@@ -41,17 +41,13 @@ def made_up_clip(index: int) -> Clip:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(write_store, tmp_path_factory):
     """A folder with a tiny world, whose stage takes small batches, and a store."""
     folder = tmp_path_factory.mktemp("captions")
     stage = replace(TINY.curriculum.autoregressive, batch=2, frames=4, warmup_steps=1)
     curriculum = replace(TINY.curriculum, autoregressive=stage)
     save_world(World.random(replace(TINY, curriculum=curriculum)), folder / "world", torch.float32)
-    (folder / "data").mkdir()
-    writer = ShardWriter(folder / "data" / "shard-00000.safetensors")
-    for index in range(CLIPS):
-        writer.add(made_up_clip(index))
-    write_manifest(folder / "data", [writer.close()])
+    write_store(folder / "data", [made_up_clip(index) for index in range(CLIPS)])
     return folder
 
 

@@ -25,7 +25,7 @@ from world_model.controls import (
     StructuredCaption,
 )
 from world_model.data.clips import Clip
-from world_model.data.store import ClipStore, ShardWriter, write_manifest
+from world_model.data.store import ClipStore
 from world_model.world import World
 
 CLIPS, FRAMES, CONTEXT, HORIZON, SIZE = 4, 12, 3, 4, 32
@@ -57,14 +57,10 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def folder(world, tmp_path_factory):
+def folder(world, write_store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("controls")
     save_world(world, folder / "world")
-    (folder / "data").mkdir()
-    writer = ShardWriter(folder / "data" / "shard-00000.safetensors")
-    for index in range(CLIPS):
-        writer.add(telling_clip(index))
-    write_manifest(folder / "data", [writer.close()])
+    write_store(folder / "data", [telling_clip(index) for index in range(CLIPS)])
     return folder
 
 

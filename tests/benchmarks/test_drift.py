@@ -11,7 +11,7 @@ from benchmarks.horizon import random_world
 from world_model.checkpoint import save_world
 from world_model.controls import ACTION_DIM, LATERAL, PERSPECTIVE, StructuredCaption
 from world_model.data.clips import Clip
-from world_model.data.store import ClipStore, ShardWriter, write_manifest
+from world_model.data.store import ClipStore
 from world_model.world import World
 
 LEVELS, SIZE, FRAMES = 3, 32, 20
@@ -35,16 +35,11 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def folder(world, tmp_path_factory):
+def folder(world, write_store, tmp_path_factory):
     """A folder with that world and, of every level, two recordings without and one with an event."""
     folder = tmp_path_factory.mktemp("drift")
     save_world(world, folder / "world")
-    (folder / "data").mkdir()
-    writer = ShardWriter(folder / "data" / "shard-00000.safetensors")
-    for level in range(LEVELS):
-        for index in range(3):
-            writer.add(made_up_clip(level, index))
-    write_manifest(folder / "data", [writer.close()])
+    write_store(folder / "data", [made_up_clip(level, index) for level in range(LEVELS) for index in range(3)])
     return folder
 
 

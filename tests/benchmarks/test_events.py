@@ -38,19 +38,12 @@ def made_up_twins(index: int, kind: str, category: str) -> Twins:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    """A tiny world that listens to its controls: what starts at zero in training does not here."""
-    world = World.random("tiny")
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in world.parameters():
-            if not parameter.any():
-                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return world.requires_grad_(False)
+def world(listening_world) -> World:
+    return listening_world
 
 
 @pytest.fixture(scope="module")
-def folder(world, tmp_path_factory):
+def folder(world, write_store, tmp_path_factory):
     """A folder with that world and a store of one pair per kind."""
     folder = tmp_path_factory.mktemp("events")
     save_world(world, folder / "world")

@@ -10,7 +10,7 @@ from benchmarks import fidelity, report
 from world_model.checkpoint import save_world
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.data.clips import Clip
-from world_model.data.store import ClipStore, ShardWriter, write_manifest
+from world_model.data.store import ClipStore
 from world_model.world import World
 
 CLIPS, FRAMES, SIZE = 6, 12, 32
@@ -26,27 +26,16 @@ def made_up_clip(index: int) -> Clip:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    """A tiny world that listens to its controls: what starts at zero in training does not here."""
-    world = World.random("tiny")
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in world.parameters():
-            if not parameter.any():
-                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return world.requires_grad_(False)
+def world(listening_world) -> World:
+    return listening_world
 
 
 @pytest.fixture(scope="module")
-def folder(world, tmp_path_factory):
+def folder(world, write_store, tmp_path_factory):
     """A folder with that world and a store of random clips."""
     folder = tmp_path_factory.mktemp("fidelity")
     save_world(world, folder / "world")
-    (folder / "data").mkdir()
-    writer = ShardWriter(folder / "data" / "shard-00000.safetensors")
-    for index in range(CLIPS):
-        writer.add(made_up_clip(index))
-    write_manifest(folder / "data", [writer.close()])
+    write_store(folder / "data", [made_up_clip(index) for index in range(CLIPS)])
     return folder
 
 

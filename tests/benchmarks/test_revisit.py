@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 import torch
-from benchmarks.inverse_dynamics import InverseDynamics
 
 from benchmarks import report, revisit
+from benchmarks.inverse_dynamics import InverseDynamics
 from benchmarks.walks import COMPRESSED, FULL, NONE, SHUFFLED, SMALL, WINDOW, affordable_slots, roll, variants
 from world_model.checkpoint import save_world
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.data.clips import Clip
-from world_model.data.store import ClipStore, ShardWriter, write_manifest
+from world_model.data.store import ClipStore
 from world_model.world import World
 
 WAY, CASES, SIZE = 9, 3, 32
@@ -31,14 +31,8 @@ def walk(index: int) -> Clip:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    world = World.random("tiny")
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in world.parameters():
-            if not parameter.any():
-                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return world.requires_grad_(False)
+def world(listening_world) -> World:
+    return listening_world
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +93,9 @@ def test_spans_leave_out_what_the_raw_window_still_sees():
     assert named["3-8"] == slice(2, 8) and named["all"] == slice(2, 43)
 
 
-def test_the_command_prints_tables_and_writes_its_results(world, clips, tmp_path, capsys, monkeypatch):
+def test_the_command_prints_tables_and_writes_its_results(world, clips, write_store, tmp_path, capsys, monkeypatch):
     save_world(world, tmp_path / "world")
-    (tmp_path / "data").mkdir()
-    writer = ShardWriter(tmp_path / "data" / "shard-00000.safetensors")
-    for clip in clips:
-        writer.add(clip)
-    write_manifest(tmp_path / "data", [writer.close()])
+    write_store(tmp_path / "data", clips)
     monkeypatch.setattr(revisit, "protocols", lambda quick: [revisit.Protocol("short", WAY, WAY)])
     monkeypatch.setattr(revisit, "load_clips", lambda *_, **__: ClipStore(tmp_path / "data"))
     settings = revisit.parse(["--world", str(tmp_path / "world"), "--cases", "3", "--batch", "3"])

@@ -13,6 +13,11 @@ newest few), full context (every latent at full resolution), compressed (as it r
 context holds eight times its tokens), and compressed with the memories exchanged among the rollouts, which must
 destroy the gain. Only returns whose first pass has left the raw window count.
 
+The variants are the weights of one world, which was trained with its compressed memory; the shuffled one is the fairest
+control. Full context is nothing that these weights know: a fair rival is a world that was trained with it for a while
+(``wp2 train doom --stage full_context``, histories of up to 96 latents, which is enough for 10 s), given by
+``--full-context``.
+
 Beside them stand the floor (the last frame of the way out, repeated), the ceiling (true frames through the codec) and,
 since a frozen picture is consistent too, motion (of the true motion) and how far generated turns are from the
 commanded ones. Learned distance: cosine distance of the features of `benchmarks.inverse_dynamics`; published
@@ -157,9 +162,9 @@ def spans(way: int, window: int) -> dict[str, slice]:
     """Parts of a way back whose first pass lies outside a raw window of ``window`` latents, by name."""
     first = window // 2 + 1  # the first step back whose first pass is more than the window away
     named = {"all": slice(first - 1, way)}
-    for low, high in SPANS:
-        if low <= way:
-            named[f"{max(low, first)}-{min(high, way)}"] = slice(max(low, first) - 1, min(high, way))
+    for low, high in ((max(low, first), min(high, way)) for low, high in SPANS):
+        if low <= high:
+            named[f"{low}-{high}"] = slice(low - 1, high)
     return named
 
 
@@ -238,6 +243,11 @@ def check(world: World, cases: int, settings: argparse.Namespace) -> None:
         raise ValueError(
             f"--cases {settings.cases} and --batch {settings.batch} leave nobody to exchange memories with; give 2 or "
             "more of each"
+        )
+    if world.config.memory.adjacent_latents // 2 >= SHORT_WAY:
+        raise ValueError(
+            f"world {world.name!r} sees {world.config.memory.adjacent_latents} latents at full resolution, the whole "
+            f"way of {SHORT_WAY} steps; give a world with a compressed memory, and this one to --full-context"
         )
     if cases % settings.batch == 1:
         raise ValueError(f"--cases {cases} in batches of {settings.batch} leaves one alone; choose another --batch")

@@ -147,10 +147,14 @@ class WorldConfig:
                 f"the token grid {rows}x{columns} is not a multiple of the memory's spatial stride "
                 f"{self.memory.spatial_stride}; choose another stride"
             )
-        if self.memory.budget_slots == 1 or self.memory.budget_slots < 0:
+        for name, least in (("adjacent_latents", 1), ("max_age", 1), ("budget_slots", 0)):
+            value = getattr(self.memory, name)
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"memory.{name} is {value!r}; give a whole number of at least {least}")
+        if self.memory.budget_slots == 1:
             raise ValueError(
-                f"budget_slots is {self.memory.budget_slots}; thinning keeps the oldest and the newest slot, so give 2 "
-                "or more, or 0 for a world without compressed memory"
+                "memory.budget_slots is 1; thinning keeps the oldest and the newest slot, so give 2 or more, or 0 for "
+                "a world without compressed memory"
             )
         if self.memory.sink_latents != 1:
             raise ValueError(f"sink_latents is {self.memory.sink_latents}; the start picture, 1, is what is supported")

@@ -79,8 +79,21 @@ class WorldStream:
 
     @torch.inference_mode()
     def exchange_memories(self, order: Sequence[int]) -> None:
-        """Give slot ``i`` the compressed memory of slot ``order[i]``: a control that shows what the memory is worth."""
-        self._past.cache.exchange_slots(torch.as_tensor(order, device=self.world.device))
+        """Give slot ``i`` the compressed memory of slot ``order[i]``: a control that shows what the memory is worth.
+
+        Raises:
+            ValueError: when ``order`` does not name an existing slot for each slot; nothing is changed.
+            RuntimeError: when a slot was never reset.
+        """
+        order = list(order)
+        if len(order) != self.num_slots or not all(isinstance(slot, int) for slot in order):
+            raise ValueError(
+                f"the order {order} does not name a slot for each of {self.num_slots}; give as many numbers"
+            )
+        for slot in order:
+            self._check_slot(slot)
+        self._check_begun()
+        self._past.cache.exchange_slots(torch.tensor(order, device=self.world.device))
 
     @property
     def steps_taken(self) -> Tensor:
@@ -147,7 +160,8 @@ class WorldStream:
             RuntimeError: when a slot was never reset.
         """
         actions = self._check_actions(actions)
-        frames = torch.as_tensor(frames)
+        # A copy of an array: a recording's frames are read-only.
+        frames = torch.tensor(frames) if isinstance(frames, np.ndarray) else torch.as_tensor(frames)
         expected = (self.num_slots, self.latents_per_chunk * self.frames_per_latent, *self.frame_shape)
         if tuple(frames.shape) != expected or frames.dtype != torch.uint8:
             raise ValueError(
@@ -184,6 +198,11 @@ class WorldStream:
             raise ValueError(
                 f"the snapshot has {len(snapshot.captions)} slots and this stream {self.num_slots}; "
                 "restore it into a stream of the same size"
+            )
+        if snapshot.past.cache.config.memory != self.config.memory:
+            raise ValueError(
+                f"the snapshot's memory is {snapshot.past.cache.config.memory} and this stream's {self.config.memory}; "
+                "restore it into a stream of a world with the same memory"
             )
         self._past, self._newest = snapshot.past.clone(), snapshot.newest.clone()
         self.captions = list(copy.copy(snapshot.captions))
@@ -251,10 +270,13 @@ class WorldStream:
             raise ValueError(f"actions have the shape {tuple(actions.shape)}; this stream takes {expected}")
         if not bool(actions.isfinite().all()):
             raise ValueError("actions hold a value that is not finite; give degrees and flags")
+        self._check_begun()
+        return actions.to(self.world.device)
+
+    def _check_begun(self) -> None:
         missing = [slot for slot, generator in enumerate(self._generators) if generator is None]
         if missing:
             raise RuntimeError(f"slot {missing[0]} was never reset; call reset before step")
-        return actions.to(self.world.device)
 
     def _check_start(self, start: np.ndarray | Tensor | None) -> Tensor | None:
         """Latents ``[T, C, h, w]`` of a start."""

@@ -1,7 +1,7 @@
 """What a bounded memory forgets: the history is thinned so that its spacing grows with age.
 
 Which slot goes depends on the slots' times alone, never on what they hold. Training can therefore show a network
-exactly the history that a rollout of any length will have kept (`transformer.masks`).
+which slots a rollout will have kept, for histories as long as its recordings (`transformer.masks`).
 """
 
 from __future__ import annotations

@@ -93,6 +93,10 @@ def test_spans_leave_out_what_the_raw_window_still_sees():
     assert named["3-8"] == slice(2, 8) and named["all"] == slice(2, 43)
 
 
+def test_a_wide_window_leaves_no_empty_span():
+    assert list(revisit.spans(43, 20)) == ["all", "11-16", "17-32", "33-43"]
+
+
 def test_the_command_prints_tables_and_writes_its_results(world, clips, write_store, tmp_path, capsys, monkeypatch):
     save_world(world, tmp_path / "world")
     write_store(tmp_path / "data", clips)

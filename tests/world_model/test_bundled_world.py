@@ -96,29 +96,6 @@ def test_a_window_shifted_by_one_action_row_raises_the_loss(world, held_out):
     assert shifted > 1.005 * right
 
 
-def test_a_way_back_needs_the_memory_of_the_way_out(world, tmp_path):
-    """After a true way out the world returns better with its own compressed memory than with another walk's."""
-    pytest.importorskip("vizdoom")
-    from world_model.data.doom.record import record
-
-    way, walks = 20, 6
-    options = {"size": 64, "seed": 4, "workers": 1, "split": "test", "play": "mirror", "progress": False}
-    store = record(tmp_path, clips=4 * walks, frames=1 + 2 * way, **options)
-    clips = [store[4 * index] for index in range(walks)]  # four in a row visit one level
-    frames = torch.stack([torch.from_numpy(clip.frames.copy()) for clip in clips])
-    rows = torch.stack([torch.from_numpy(clip.actions.copy()) for clip in clips])
-    scores = {}
-    for order in (range(walks), [*range(1, walks), 0]):
-        stream = world.stream(walks)
-        stream.reset(range(walks), list(frames[:, :1]), [clip.captions[0][1] for clip in clips], list(range(walks)))
-        for step in range(1, way + 1):
-            stream.observe(frames[:, step : step + 1], rows[:, step : step + 1])
-        stream.exchange_memories(order)
-        back = torch.cat([stream.step(rows[:, step : step + 1]) for step in range(way + 1, 2 * way + 1)], dim=1)
-        scores[order[0]] = psnr(back, frames[:, way + 1 :])
-    assert scores[0] > scores[1] + 0.2
-
-
 def test_turning_moves_the_picture_and_standing_keeps_it(world, held_out):
     start = held_out[0].frames[:1]
     frames = []

@@ -129,6 +129,28 @@ def test_observing_what_was_generated_is_remembering_it(tiny_world):
     torch.testing.assert_close(observing.latents, begun.latents, atol=1e-4, rtol=1e-3)
 
 
+def test_a_snapshot_does_not_cross_into_another_memory(tiny_world):
+    stream = started(tiny_world, 2)
+    other = tiny_world.with_memory(replace(tiny_world.config.memory, budget_slots=0)).stream(2)
+    with pytest.raises(ValueError, match="a world with the same memory"):
+        other.restore(stream.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"adjacent_latents": 0}, "adjacent_latents is 0; give a whole number of at least 1"),
+        ({"max_age": -5}, "max_age is -5"),
+        ({"budget_slots": 2.5}, "budget_slots is 2.5"),
+        ({"budget_slots": 1}, "budget_slots is 1; thinning keeps the oldest and the newest"),
+        ({"temporal_stride": 4}, "temporal_stride is 4 and these weights were made for 2"),
+    ],
+)
+def test_bounds_that_cannot_work_are_refused(tiny_world, bounds, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_world.with_memory(replace(tiny_world.config.memory, **bounds))
+
+
 def test_exchanged_memories_change_what_follows_and_nothing_else(tiny_world):
     stream = started(tiny_world, 2)
     actions = random_actions(tiny_world, 2, 9)
@@ -222,6 +244,8 @@ def test_a_world_starts_from_text_alone_and_from_several_frames(tiny_world):
         (lambda s: s.step(torch.zeros(1, 1, 6)), "take"),
         (lambda s: s.step(torch.full((2, 1, 6), torch.nan)), "finite"),
         (lambda s: s.observe(torch.zeros(2, 1, 8, 8, 3, dtype=torch.uint8), torch.zeros(2, 1, 6)), "uint8"),
+        (lambda s: s.exchange_memories([0]), "does not name a slot for each of 2"),
+        (lambda s: s.exchange_memories([0, 5]), "slot 5"),
         (lambda s: s.reset([5], [None], [CAPTIONS[0]], [0]), "slot 5"),
         (lambda s: s.reset([0], [np.zeros((1, 8, 8, 3), np.uint8)], [CAPTIONS[0]], [0]), "shape"),
         (lambda s: s.reset([0], [None], [CAPTIONS[0]], [0, 1]), "as many"),

@@ -66,8 +66,12 @@ def _train_stage(args: argparse.Namespace) -> None:
     if args.first:
         raise ValueError(f"--first {args.first} is for --curriculum; leave it out with --stage {args.stage}")
     budget = Budget(_of_one_stage("--steps", args.steps), _of_one_stage("--minutes", args.minutes))
-    run_stage(_stage_run(args, args.stage), budget)
+    progress = run_stage(_stage_run(args, args.stage), budget)
     export(args.out, args.out / "world")
+    if progress.interrupted:
+        raise SystemExit(
+            f"train doom: interrupted in {args.stage} at step {progress.step}; the same command goes on from here"
+        )
     print(f"the world of this run is in {args.out / 'world'}")
 
 

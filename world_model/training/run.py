@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from world_model.checkpoint import load_world, save_world
-from world_model.config import PRESETS, to_json
+from world_model.config import PRESETS, WorldConfig, to_json
 from world_model.data.joined import JoinedStore
 from world_model.data.store import write_json
 from world_model.training.checkpointing import Progress
@@ -42,9 +42,9 @@ def run_stage(run: StageRun, budget: Budget) -> Progress:
         ValueError: when the folder is another run, or recordings and world do not fit together.
     """
     store = JoinedStore(run.data)  # before anything is written, so that a wrong path leaves nothing behind
+    _check_size(store, _given_world(run).config)
     remember(run, store)
     world = _starting_world(run)
-    _check_size(store, world)
     settings = getattr(world.config.curriculum, run.stage)
     if run.stage in CODEC_STAGES:
         stage = CODEC_STAGES[run.stage](world.codec, store, settings)
@@ -77,12 +77,12 @@ def remember(run: StageRun, store: JoinedStore) -> None:
     write_json(file, wanted)
 
 
-def _check_size(store: JoinedStore, world: World) -> None:
+def _check_size(store: JoinedStore, config: WorldConfig) -> None:
     """Raise ValueError when the recordings have another picture size than the world."""
-    recorded, video = store[0].frames.shape[1:3], world.config.video
+    recorded, video = store[0].frames.shape[1:3], config.video
     if tuple(recorded) != (video.height, video.width):
         raise ValueError(
-            f"the recordings have pictures of {recorded[0]}x{recorded[1]} and the world {world.config.name!r} makes "
+            f"the recordings have pictures of {recorded[0]}x{recorded[1]} and the world {config.name!r} makes "
             f"{video.height}x{video.width}; record with --size {video.height}, or choose another --preset or --start"
         )
 
@@ -91,15 +91,19 @@ def _starting_world(run: StageRun) -> World:
     """The world that a run starts from, remembered in the run so that a continued run has the same."""
     remembered = run.out / "start"
     if not (remembered / "config.json").is_file():  # what `save_world` writes last
-        if run.start is None:
-            world = World.random(run.preset, run.seed)
-        else:
-            exported = Path(run.start) / "world"
-            world = with_present_settings(load_world(exported if exported.is_dir() else run.start))
+        world = _given_world(run)
         if run.stage in NETWORK_STAGES:
             world = NETWORK_STAGES[run.stage].starts_from(world)
         save_world(world, remembered, torch.float32)
     return load_world(remembered).requires_grad_(True)
+
+
+def _given_world(run: StageRun) -> World:
+    """The world that a run is told to start from."""
+    if run.start is None:
+        return World.random(run.preset, run.seed)
+    exported = Path(run.start) / "world"
+    return with_present_settings(load_world(exported if exported.is_dir() else run.start))
 
 
 def with_present_settings(world: World) -> World:

@@ -1,8 +1,8 @@
 """The key-value cache of a rollout: ``[sink | compressed | adjacent]`` for a batch of slots that live separate lives.
 
 Keys are stored unrotated and rotated once per chunk by their *age*, the distance to the chunk being generated. Ages
-are held at ``max_age``, so positions never leave what was trained, however long the rollout. Compressed entries have
-a budget; past it the history is thinned (`thinning`).
+are held at ``max_age``, so that no single position leaves what was trained, however long the rollout; that several old
+slots then share one is extrapolation. Compressed entries have a budget; past it the history is thinned (`thinning`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ A sequence is ``[sink | compressed | adjacent | targets]``. Its *groups* are the
     T_j -> what N_j sees of the past, and the clean latents of its own chunk
     N_i -> S, the slots that the memory holds before its chunk, the last clean latents before its chunk, its own chunk
 
-which is exactly what the cached rollout offers at every step (`rollout`), so one masked pass over many chunks equals
-generating them one after the other. Latent 0 is a chunk of its own, the start picture; chunks of ``n`` latents follow.
+which is what the cached rollout offers at every step (`rollout`), so one masked pass over many chunks equals
+generating them one after the other, as long as no age is above ``max_age`` and the coarse latents come from decoded
+pictures. Latent 0 is a chunk of its own, the start picture; chunks of ``n`` latents follow.
 """
 
 from __future__ import annotations

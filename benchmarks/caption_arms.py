@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -156,9 +155,7 @@ def train_arm(name: str, training: Training) -> Progress:
 
 def _begin(run: Path, training: Training) -> None:
     """Keep what a run is of; a run that continues as something else would mix two."""
-    entries = JoinedStore(training.data).entries
-    digest = hashlib.sha256("".join(entry.sha256 for entry in entries).encode()).hexdigest()[:16]
-    wanted = {"captions": run.name, "recordings": digest, "clips": training.clips}
+    wanted = {"captions": run.name, "recordings": JoinedStore(training.data).digest, "clips": training.clips}
     file = run / "run.json"
     if not file.is_file():
         save_world(training.start, run / "start", torch.float32)

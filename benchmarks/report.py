@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from world_model.tables import markdown_table  # noqa: F401 - benchmarks print their results with it
+
 LEVEL = 0.95  # of all intervals
 RESAMPLES = 2000
 PEAK = 255.0  # of uint8 pictures
@@ -99,18 +101,6 @@ def bootstrap(
     estimates = [statistic(values[np.concatenate([members[k] for k in row])]) for row in drawn]
     low, high = np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(statistic(values)), float(low), float(high), len(values))
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns line up in plain text too."""
-    cells = [list(map(str, row)) for row in (header, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-
-    def line(row: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([line(cells[0]), rule, *map(line, cells[1:])])
 
 
 def machine() -> dict[str, object]:

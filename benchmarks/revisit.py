@@ -54,6 +54,7 @@ CASES, QUICK_CASES = 48, 12
 SPANS = ((1, 8), (9, 16), (17, 32), (33, 64), (65, 131))  # steps of the way back
 FLOOR, CEILING, GAME = "repeat last frame (floor)", "codec (ceiling)", "true game"
 MEASURES = {"PSNR (dB)": 2, "SSIM": 3, "learned distance": 3}  # and decimals
+TOKENS = "context tokens"
 VIEWS = {"truth": "against the true game", "consistency": "against the own way out"}
 GAINS = [(COMPRESSED, other) for other in (NONE, WINDOW, SHUFFLED, FULL)] + [(SMALL, FULL)]
 
@@ -75,13 +76,16 @@ class Judge:
         """The way back against the rollout's own way out: frame n + k against n - k."""
         return self._compare(frames[:, self.way + 1 :], frames[:, : self.way].flip(1))
 
-    def liveliness(self, frames: Tensor) -> dict[str, Tensor]:
-        """What a frozen picture fails: motion as a share of the true motion, turns against the commanded ones."""
+    def cost_and_liveliness(self, rollout: Rollout) -> dict[str, Tensor]:
+        """Tokens of memory, and what a frozen picture fails: motion as a share of the true motion, turns against the
+        commanded ones."""
+        frames = rollout.frames
         back, true = frames[:, self.way :], self.true[:, self.way :]
         estimated = self.yardstick.estimate(back).numpy()
         errors = rotation_error(estimated, self.rows[:, self.way + 1 :].numpy())
         moved, wanted = (pictures.float().diff(dim=1).abs().mean(dim=(1, 2, 3, 4)) for pictures in (back, true))
         return {
+            TOKENS: rollout.tokens,
             "motion": moved / wanted.clamp_min(1e-6),
             "rotation error (degrees)": torch.from_numpy(errors).mean(dim=1),
         }
@@ -114,12 +118,11 @@ def protocols(quick: bool) -> list[Protocol]:
 
 @dataclass
 class Scores:
-    """What one contestant reached, by case: measures ``[cases, n]`` of the way back, and one number a case."""
+    """What one contestant reached, by case: measures ``[cases, n]`` of the way back, and figures ``[cases]``."""
 
     truth: dict[str, np.ndarray]
     consistency: dict[str, np.ndarray]
     liveliness: dict[str, np.ndarray]
-    tokens: np.ndarray
 
 
 def contest(world: World, full: World, protocol: Protocol, clips: list[Clip], settings: argparse.Namespace) -> dict:
@@ -136,8 +139,8 @@ def contest(world: World, full: World, protocol: Protocol, clips: list[Clip], se
             rollouts = {name: roll(v, batch, seeds, protocol.observed, bar) for name, v in contestants.items()}
             for name, rollout in (rollouts | references(world, judge)).items():
                 frames = rollout.frames
-                scores = (judge.truth(frames), judge.consistency(frames), judge.liveliness(frames))
-                gathered.setdefault(name, []).append((*scores, {"": rollout.tokens}))
+                scores = (judge.truth(frames), judge.consistency(frames), judge.cost_and_liveliness(rollout))
+                gathered.setdefault(name, []).append(scores)
     return {name: Scores(*_joined(parts)) for name, parts in gathered.items()}
 
 
@@ -150,12 +153,11 @@ def references(world: World, judge: Judge) -> dict[str, Rollout]:
     return {FLOOR: Rollout(frozen, none), CEILING: Rollout(coded, none), GAME: Rollout(true, none)}
 
 
-def _joined(parts: list[tuple]) -> list:
-    """Batches of scores, one after the other; the last column is the plain array of tokens."""
-    columns = [
+def _joined(parts: list[tuple]) -> list[dict[str, np.ndarray]]:
+    """Batches of scores, one after the other."""
+    return [
         {key: torch.cat([p[key] for p in column]).numpy() for key in column[0]} for column in zip(*parts, strict=True)
     ]
-    return [*columns[:-1], columns[-1][""]]
 
 
 def spans(way: int, window: int) -> dict[str, slice]:
@@ -190,13 +192,13 @@ def show(results: dict[str, dict], scores: dict[str, Scores], levels: list[str],
         decimals = MEASURES[title.partition(",")[0]]
         shown = [[name, *(interval.text(decimals) for interval in line.values())] for name, line in rows.items()]
         print(report.markdown_table([title, *next(iter(rows.values()))], shown), end="\n\n")
-    cost: dict[str, dict] = {}
-    for name, one in scores.items():
-        line = {key: report.bootstrap(values, seed, levels) for key, values in one.liveliness.items()}
-        cost[name] = {"context tokens": report.bootstrap(one.tokens, seed, levels)} | line
+    cost = {
+        name: {key: report.bootstrap(values, seed, levels) for key, values in one.liveliness.items()}
+        for name, one in scores.items()
+    }
     shown = [[name, *(str(interval) for interval in line.values())] for name, line in cost.items()]
     print(report.markdown_table(["memory and liveliness", *next(iter(cost.values()))], shown), end="\n\n")
-    full, compressed, small = (cost[name]["context tokens"].mean for name in (FULL, COMPRESSED, SMALL))
+    full, compressed, small = (cost[name][TOKENS].mean for name in (FULL, COMPRESSED, SMALL))
     print(f"full context holds {full / compressed:.1f} times the tokens of the compressed memory,")
     print(f"{full / small:.1f} times those of the smaller one\n")
     return cost

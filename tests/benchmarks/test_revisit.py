@@ -82,8 +82,8 @@ def test_a_perfect_return_scores_perfectly_and_a_frozen_one_does_not_move(world,
     judge = revisit.Judge(InverseDynamics().eval(), clips)
     named = revisit.references(world, judge)
     assert (judge.consistency(judge.true)["PSNR (dB)"] == report.HIGHEST_PSNR).all()
-    assert torch.allclose(judge.liveliness(judge.true)["motion"], torch.ones(CASES))
-    assert (judge.liveliness(named[revisit.FLOOR].frames)["motion"] == 0).all()
+    assert torch.allclose(judge.cost_and_liveliness(named[revisit.GAME])["motion"], torch.ones(CASES))
+    assert (judge.cost_and_liveliness(named[revisit.FLOOR])["motion"] == 0).all()
     assert (judge.truth(named[revisit.FLOOR].frames)["PSNR (dB)"] < 20).all()
 
 

@@ -44,10 +44,11 @@ def main(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
     if args.device:
         check_device(args.device)
-    if args.curriculum:
-        _train_curriculum(args)
-    else:
-        _train_stage(args)
+    try:
+        (_train_curriculum if args.curriculum else _train_stage)(args)
+    except KeyboardInterrupt as stop:
+        where = str(stop) or "interrupted"
+        raise SystemExit(f"train doom: {where}; the same command goes on from here") from None
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,20 +70,14 @@ def _train_stage(args: argparse.Namespace) -> None:
     progress = run_stage(_stage_run(args, args.stage), budget)
     export(args.out, args.out / "world")
     if progress.interrupted:
-        raise SystemExit(
-            f"train doom: interrupted in {args.stage} at step {progress.step}; the same command goes on from here"
-        )
+        raise KeyboardInterrupt(f"interrupted in {args.stage} at step {progress.step}")
     print(f"the world of this run is in {args.out / 'world'}")
 
 
 def _train_curriculum(args: argparse.Namespace) -> None:
     first = args.first or (ORDER[1] if args.start else ORDER[0])
     limits = budgets(_of_many_stages("--steps", args.steps), _of_many_stages("--minutes", args.minutes))
-    try:
-        world = run_curriculum(_stage_run(args, first), limits)
-    except KeyboardInterrupt as stop:
-        where = str(stop) or "interrupted"
-        raise SystemExit(f"train doom: {where}; the same command goes on from here") from None
+    world = run_curriculum(_stage_run(args, first), limits)
     print(f"the world of this curriculum is in {world}, the report in {args.out / 'report.md'}")
 
 

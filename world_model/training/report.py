@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from world_model.data.store import write_json
+from world_model.tables import markdown_table
 from world_model.training import checkpointing
 from world_model.training.losses import read_losses
 
@@ -41,7 +42,7 @@ def write_report(folder: Path, runs: Mapping[str, Path]) -> None:
     stages = [_measured(name, run, folder) for name, run in runs.items()]
     write_json(folder / "report.json", {"smoothed": SMOOTHED, "stages": [asdict(stage) for stage in stages]})
     drawn = _plot(folder / "losses.png", {name: read_losses(run) for name, run in runs.items()})
-    lines = ["# Curriculum", "", *_table([list(HEADER), *(stage.cells for stage in stages)]), ""]
+    lines = ["# Curriculum", "", markdown_table(HEADER, [stage.cells for stage in stages]), ""]
     lines += [f"Losses are means of the first and the last {SMOOTHED} entries of each stage's `losses.jsonl`.", ""]
     lines += ["![losses](losses.png)"] if drawn else ["No plot of the losses: matplotlib is not installed."]
     (folder / "report.md").write_text("\n".join(lines) + "\n")
@@ -61,13 +62,6 @@ def _measured(name: str, run: Path, folder: Path) -> StageReport:
         parameters_trained=checkpointing.trained_parameters(checkpointing.checkpoints(run)[-1]),
         world=str((run / "world").relative_to(folder)),
     )
-
-
-def _table(rows: list[list[str]]) -> list[str]:
-    """The lines of a Markdown table whose columns line up in plain text too."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
-    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 
 
 def _plot(path: Path, losses: Mapping[str, list[dict[str, float]]]) -> bool:

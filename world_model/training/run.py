@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,9 +41,15 @@ def run_stage(run: StageRun, budget: Budget) -> Progress:
         ValueError: when the folder is another run, or recordings and world do not fit together.
     """
     store = JoinedStore(run.data)  # before anything is written, so that a wrong path leaves nothing behind
-    _check_size(store, _given_world(run).config)
+    start = run.out / "start"  # kept in the run, so that a continued run needs nothing else
+    begun = (start / "config.json").is_file()  # what `save_world` writes last
+    world = load_world(start) if begun else _given_world(run)
+    _check_size(store, world.config)
     remember(run, store)
-    world = _starting_world(run)
+    if not begun:
+        save_world(world, start, torch.float32)
+        world = load_world(start)
+    world.requires_grad_(True)
     settings = getattr(world.config.curriculum, run.stage)
     if run.stage in CODEC_STAGES:
         stage = CODEC_STAGES[run.stage](world.codec, store, settings)
@@ -61,8 +66,7 @@ def remember(run: StageRun, store: JoinedStore) -> None:
         ValueError: naming what differs.
     """
     start = run.start or f"random weights of {run.preset}, seed {run.seed}"
-    digest = hashlib.sha256("".join(entry.sha256 for entry in store.entries).encode()).hexdigest()[:16]
-    wanted = {"stage": run.stage, "start": start, "recordings": digest, "clips": run.clips}
+    wanted = {"stage": run.stage, "start": start, "recordings": store.digest, "clips": run.clips}
     file = run.out / "run.json"
     if file.is_file():
         known = json.loads(file.read_text())
@@ -87,23 +91,14 @@ def _check_size(store: JoinedStore, config: WorldConfig) -> None:
         )
 
 
-def _starting_world(run: StageRun) -> World:
-    """The world that a run starts from, remembered in the run so that a continued run has the same."""
-    remembered = run.out / "start"
-    if not (remembered / "config.json").is_file():  # what `save_world` writes last
-        world = _given_world(run)
-        if run.stage in NETWORK_STAGES:
-            world = NETWORK_STAGES[run.stage].starts_from(world)
-        save_world(world, remembered, torch.float32)
-    return load_world(remembered).requires_grad_(True)
-
-
 def _given_world(run: StageRun) -> World:
-    """The world that a run is told to start from."""
+    """The world that a run is told to start from, as its stage trains it."""
     if run.start is None:
-        return World.random(run.preset, run.seed)
-    exported = Path(run.start) / "world"
-    return with_present_settings(load_world(exported if exported.is_dir() else run.start))
+        world = World.random(run.preset, run.seed)
+    else:
+        exported = Path(run.start) / "world"
+        world = with_present_settings(load_world(exported if exported.is_dir() else run.start))
+    return NETWORK_STAGES[run.stage].starts_from(world) if run.stage in NETWORK_STAGES else world
 
 
 def with_present_settings(world: World) -> World:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 
 import pytest
 
@@ -28,6 +29,21 @@ def test_a_run_goes_on_as_what_it_is_and_as_nothing_else(train, tmp_path):
         train("--stage", "decoder", "--steps", "4")
     with pytest.raises(ValueError, match="is a run with start 'random weights of tiny, seed 0', not"):
         train("--stage", "codec", "--steps", "4", "--seed", "1")
+
+
+def test_a_run_that_has_begun_needs_its_start_no_more(train, tmp_path):
+    train("--stage", "codec", "--steps", "2")
+    onward = ("--stage", "decoder", "--start", str(tmp_path / "run"), "--out", str(tmp_path / "onward"))
+    train(*onward, "--steps", "2")
+    shutil.rmtree(tmp_path / "run")
+    train(*onward, "--steps", "3")
+    assert (tmp_path / "onward" / "step-00000003").is_dir()
+
+
+def test_a_refused_run_leaves_nothing_behind(train, tmp_path):
+    with pytest.raises(ValueError, match="pictures of 32x32"):
+        train("--stage", "codec", "--steps", "1", "--preset", "doom")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def main(settings: argparse.Namespace) -> None:
 
     weights = "random weights" if settings.preset else "its trained weights"
     print(f"\nworld {world.name!r} with {weights}, one slot, {torch.get_num_threads()} threads,")
-    print(f"{len(late.levels) - 1} network evaluations per chunk, seed {settings.seed}\n")
+    print(f"{len(late.evaluations)} network evaluations per chunk, seed {settings.seed}\n")
     print_tables(samples, flat, settings.steps, world.config.memory.max_age)
     print(f"\n{time.monotonic() - began:.0f} s in all")
     if settings.json:

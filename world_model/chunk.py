@@ -7,12 +7,15 @@ enough latents have gathered they are compressed into a slot. Nothing is ever re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from world_model.memory import coarse_view, slot_windows
+from world_model.sampling import Evaluation, Noise, Sampler
 from world_model.transformer import KeyValue
 from world_model.transformer.cache import HistoryCache
 from world_model.transformer.rotary import grid_positions
@@ -29,18 +32,32 @@ class Past:
     frames: Tensor  # [B, l * r, 3, H, W], the newest ones, in [-1, 1]
     decoder: list[Tensor]
     caption: Tensor  # [B, L, text width]
+    active: Tensor  # bool [B, L], which caption tokens are in force
 
     def clone(self) -> Past:
-        tensors = (self.count, self.latents, self.frames, self.caption)
-        count, latents, frames, caption = (tensor.clone() for tensor in tensors)
-        return Past(self.cache.clone(), count, latents, frames, [part.clone() for part in self.decoder], caption)
+        copies = {name: getattr(self, name).clone() for name in self._tensors()}
+        return Past(cache=self.cache.clone(), decoder=[part.clone() for part in self.decoder], **copies)
 
     def put_row(self, row: int, other: Past) -> None:
         self.cache.put_row(row, other.cache)
-        mine = [self.count, self.latents, self.frames, self.caption, *self.decoder]
-        theirs = [other.count, other.latents, other.frames, other.caption, *other.decoder]
+        mine = [*(getattr(self, name) for name in self._tensors()), *self.decoder]
+        theirs = [*(getattr(other, name) for name in self._tensors()), *other.decoder]
         for tensor, new in zip(mine, theirs, strict=True):
             tensor[row] = new[0]
+
+    def _tensors(self) -> list[str]:
+        return [item.name for item in fields(self) if item.name not in ("cache", "decoder")]
+
+
+class View(NamedTuple):
+    """What a chunk of a certain length sees of a past, the same for all of its network evaluations."""
+
+    context: list[KeyValue]  # rotated; see `HistoryCache.context`
+    mask: Tensor  # bool [B, 1, 1, context and own tokens]
+    group: Tensor  # int64 [N], of the own tokens
+    positions: Tensor  # float32 [N, 3]
+    caption: Tensor
+    active: Tensor  # bool [B, n, L]
 
 
 class ChunkGenerator:
@@ -57,32 +74,47 @@ class ChunkGenerator:
         like = self.world.transformer.head.weight
         decoder = self.world.codec.decode(like.new_zeros(batch, 1, *self.config.latent_shape), None)[1]
         pictures = memory.temporal_stride * self.frames_per_latent
-        fields = 3 * self.config.text.tokens_per_field
+        caption_tokens = 3 * self.config.text.tokens_per_field
         return Past(
             cache=HistoryCache.empty(self.config, batch, like),
             count=torch.zeros(batch, dtype=torch.int64, device=like.device),
             latents=like.new_zeros(batch, memory.temporal_stride, *self.config.latent_shape, dtype=torch.float32),
             frames=like.new_zeros(batch, pictures, 3, video.height, video.width, dtype=torch.float32),
             decoder=decoder,
-            caption=like.new_zeros(batch, fields, self.config.text.width),
+            caption=like.new_zeros(batch, caption_tokens, self.config.text.width),
+            active=torch.ones(batch, caption_tokens, dtype=torch.bool, device=like.device),
         )
 
-    def denoise(self, past: Past, x: Tensor, actions: Tensor, grid_levels: list[float]) -> Tensor:
-        """Euler steps down ``grid_levels`` from noise ``x [B, n, C, h, w]`` to clean latents, given the past."""
-        network = self.world.transformer
-        batch, count = x.shape[:2]
-        grid = self.config.token_grid
-        tokens = count * grid[0] * grid[1]
+    def view(self, past: Past, count: int) -> View:
+        """What the next ``count`` latents see."""
+        batch, (rows, columns) = len(past.count), self.config.token_grid
+        tokens = count * rows * columns
         context, visible, _ = past.cache.context(past.count, tokens)
-        own = visible.new_ones(batch, tokens)
-        mask = torch.cat([visible, own], dim=1)[:, None, None]
-        group, positions = self._own_places(count, past.count.device)
-        active = visible.new_ones(batch, count, past.caption.shape[1])
-        for level, following in zip(grid_levels, grid_levels[1:], strict=False):
-            levels = x.new_full((batch, count), level)
-            given = network.condition(group, levels, actions, past.caption, active)
-            hidden, _ = network(network.embed_latents(x), given, positions, mask, context)
-            x = x + (following - level) * network.velocity(hidden, given.time, grid)
+        mask = torch.cat([visible, visible.new_ones(batch, tokens)], dim=1)[:, None, None]
+        active = past.active[:, None].expand(-1, count, -1)
+        return View(context, mask, *self._own_places(count, past.count.device), past.caption, active)
+
+    def predict(self, view: View, x: Tensor, actions: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        """One network evaluation of ``x [B, n, C, h, w]``: displacement and endpoint, see `sampling`."""
+        network = self.world.transformer
+        levels = x.new_full(x.shape[:2], evaluation.level)
+        given = network.condition(view.group, levels, actions, view.caption, view.active)
+        hidden, _ = network(network.embed_latents(x), given, view.positions, view.mask, view.context)
+        return evaluation.predict(network, network.head_input(hidden, given.time), self.config.token_grid)
+
+    def denoise(
+        self,
+        past: Past,
+        x: Tensor,
+        actions: Tensor,
+        evaluations: Sequence[Evaluation],
+        sampler: Sampler,
+        fresh: Noise,
+    ) -> Tensor:
+        """From noise ``x [B, n, C, h, w]`` to clean latents, given the past; ``fresh`` draws more such noise."""
+        view = self.view(past, x.shape[1])
+        for evaluation in evaluations:
+            x = sampler(evaluation, x, *self.predict(view, x, actions, evaluation), fresh)
         return x
 
     def commit(self, past: Past, latents: Tensor, frames: Tensor, actions: Tensor) -> None:
@@ -141,7 +173,7 @@ class ChunkGenerator:
 
         rows = torch.cat([self._slot_rows(actions, slots), actions], dim=1)
         levels = latents.new_zeros(batch, slots + count)
-        active = visible.new_ones(batch, slots + count, past.caption.shape[1])
+        active = past.active[:, None].expand(-1, slots + count, -1)
         given = network.condition(group, levels, rows, past.caption, active)
         return network(tokens, given, positions, mask, context)[1]
 

@@ -74,6 +74,10 @@ class FlowConfig:
     shift: float = 1.5  # sigma' = shift * sigma / (1 + (shift - 1) * sigma)
     sampling_steps: int = 4
     history_noise: float = 0.25  # training adds up to this level to the history and tells the network
+    # Of a world distilled by parallel decoding: how many intervals of a fine noise grid each network evaluation of a
+    # chunk covers, the noisiest first. Empty: the world was not distilled.
+    blocks: tuple[int, ...] = ()
+    fused: bool = False  # one head per block, instead of one per interval
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,42 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
+class FewStepConfig(TrainingConfig):
+    """How the autoregressive model is distilled to few evaluations (PDD)."""
+
+    history: int = 240
+    learning_rate: float = 2e-4
+    matrix_learning_rate: float = 6e-4
+    caption_rate: float = 0.0  # the teacher's reading of captions is kept
+    blocks: tuple[int, ...] = (8, 8, 8, 8)  # see `FlowConfig.blocks`
+    midpoint: bool = False  # the teacher's step over an interval: of second order instead of Euler's
+    guidance: float = 1.0  # classifier-free guidance, folded into the teacher; 1 is none
+
+
+@dataclass(frozen=True)
+class StableForcingConfig(TrainingConfig):
+    """How the few-step model learns from its own rollouts (Algorithm 1); ``frames`` are the latents of one clip."""
+
+    batch: int = 4
+    history: int = 0
+    learning_rate: float = 3e-5  # of the student
+    score_learning_rate: float = 1e-4  # of the fake score
+    caption_rate: float = 0.0
+    decay_fraction: float = 0.2
+    warmup_steps: int = 20
+    ema_decay: float = 0.98
+    start: int = 8  # true latents that a rollout begins with
+    clips: int = 4  # of one rollout, at most
+    growth_steps: int = 100  # over which a rollout grows from one clip to that
+    ratio: int = 2  # steps of the fake score for each one of the student
+    normalised: bool = (
+        True  # each clip's direction over its distance from the real estimate (DMD); False: as Algorithm 1
+    )
+    guidance: float = 1.0  # classifier-free guidance of the real score; 1 is none
+    watch_steps: int = 20  # between two looks at whether rollouts collapse
+
+
+@dataclass(frozen=True)
 class CurriculumConfig:
     """The stages, in the order in which they are trained."""
 
@@ -108,6 +148,8 @@ class CurriculumConfig:
     frame_query: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=96, growth_steps=400))
     history: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=240, growth_steps=800))
     autoregressive: TrainingConfig = field(default_factory=lambda: TrainingConfig(history=240, growth_steps=1200))
+    few_step: FewStepConfig = field(default_factory=FewStepConfig)
+    stable_forcing: StableForcingConfig = field(default_factory=StableForcingConfig)
     full_context: TrainingConfig = field(default_factory=lambda: TrainingConfig(batch=2, history=84))
 
 
@@ -117,6 +159,8 @@ CURRICULUM_MINUTES = {  # of training on two CPU cores, for stages that `wp2 tra
     "frame_query": 15.0,
     "history": 20.0,
     "autoregressive": 60.0,
+    "few_step": 20.0,
+    "stable_forcing": 45.0,
 }
 
 
@@ -155,6 +199,13 @@ class WorldConfig:
             raise ValueError(
                 "memory.budget_slots is 1; thinning keeps the oldest and the newest slot, so give 2 or more, or 0 for "
                 "a world without compressed memory"
+            )
+        if any(not isinstance(size, int) or size < 1 for size in self.flow.blocks):
+            raise ValueError(f"flow.blocks is {self.flow.blocks!r}; give whole numbers of intervals, at least 1 each")
+        if self.flow.blocks and (self.flow.sampling_steps < 1 or len(self.flow.blocks) % self.flow.sampling_steps):
+            raise ValueError(
+                f"flow.sampling_steps is {self.flow.sampling_steps}, which does not divide the {len(self.flow.blocks)} "
+                "blocks of this distilled world; choose a divisor"
             )
         if self.memory.sink_latents != 1:
             raise ValueError(f"sink_latents is {self.memory.sink_latents}; the start picture, 1, is what is supported")

@@ -19,7 +19,7 @@ from torch import Tensor
 from world_model.chunk import ChunkGenerator, Past
 from world_model.codec import to_uint8, to_unit
 from world_model.controls import ACTION_DIM, PERSPECTIVE, StructuredCaption
-from world_model.flow import sampling_levels
+from world_model.sampling import Sampler, block_euler, evaluations_of
 from world_model.text import field_texts
 from world_model.world import World
 
@@ -42,13 +42,16 @@ class WorldStream:
     """
 
     def __init__(
-        self, world: World, num_slots: int, *, sampling_steps: int | None = None, temperature: float = 1.0
+        self,
+        world: World,
+        num_slots: int,
+        *,
+        sampling_steps: int | None = None,
+        temperature: float = 1.0,
+        sampler: Sampler = block_euler,
     ) -> None:
         if num_slots < 1:
             raise ValueError(f"num_slots is {num_slots}; a stream needs at least 1")
-        steps = world.config.flow.sampling_steps if sampling_steps is None else sampling_steps
-        if steps < 1:
-            raise ValueError(f"sampling_steps is {steps}; a chunk needs at least 1 network evaluation")
         if not temperature >= 0:
             raise ValueError(f"temperature is {temperature}; it scales noise and must be 0 or more")
         self.world = world.eval()
@@ -59,7 +62,8 @@ class WorldStream:
         self.latents_per_chunk = self.config.chunk_latents
         self.frames_per_latent = self.config.codec.temporal_factor
         self.frame_shape = (self.config.video.height, self.config.video.width, 3)
-        self.levels = sampling_levels(steps, self.config.flow.shift).tolist()
+        self.evaluations = evaluations_of(world, sampling_steps)
+        self._sampler = sampler
         self.captions: list[StructuredCaption | None] = [None] * num_slots
         self._generators: list[torch.Generator | None] = [None] * num_slots
         self._texts: dict[str, Tensor] = {}
@@ -144,8 +148,9 @@ class WorldStream:
             RuntimeError: when a slot was never reset.
         """
         actions = self._check_actions(actions)
-        noise = torch.stack([self._noise(generator) for generator in self._generators])
-        latents, frames = self._generate(self._past, noise, actions)
+        latents = self._denoise(self._past, self._generators, actions)
+        frames, self._past.decoder = self.world.codec.decode(latents, self._past.decoder)
+        self._chunks.commit(self._past, latents, frames, actions)
         self._newest = latents
         return to_uint8(frames)
 
@@ -208,12 +213,14 @@ class WorldStream:
         self.captions = list(copy.copy(snapshot.captions))
         self._generators = [None if s is None else _generator_at(s) for s in snapshot.generators]
 
-    def _generate(self, past: Past, noise: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Denoise one chunk, then make it part of the past: latents ``[B, n, C, h, w]`` and frames in [-1, 1]."""
-        latents = self._chunks.denoise(past, noise, actions, self.levels)
-        frames, past.decoder = self.world.codec.decode(latents, past.decoder)
-        self._chunks.commit(past, latents, frames, actions)
-        return latents, frames
+    def _denoise(self, past: Past, generators: Sequence[torch.Generator], actions: Tensor) -> Tensor:
+        """A chunk of latents ``[B, n, C, h, w]`` from noise of each slot's own generator, under actions ``[B, n, 6]``."""
+        count = actions.shape[1]
+
+        def noise() -> Tensor:
+            return torch.stack([self._noise(generator)[:count] for generator in generators])
+
+        return self._chunks.denoise(past, noise(), actions, self.evaluations, self._sampler, noise)
 
     # Starting a slot.
 
@@ -225,8 +232,7 @@ class WorldStream:
         past.caption[0] = self._encode(caption)
         n = self.latents_per_chunk
         if start is None:
-            noise = self._noise(generator)[None, :1]
-            latents = self._chunks.denoise(past, noise, rows[None], self.levels)
+            latents = self._denoise(past, [generator], rows[None, :1])
         else:
             latents = start[None].to(self.world.device)
         decoded, past.decoder = self.world.codec.decode(latents[:, :1], None)

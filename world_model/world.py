@@ -13,15 +13,18 @@ from torch import nn
 from world_model.codec import CausalCodec
 from world_model.config import PRESETS, MemoryConfig, WorldConfig
 from world_model.memory import MemoryCompressor
+from world_model.parallel_decoder import ParallelDecoder, fused_heads
 from world_model.text import ByteEncoder
 from world_model.transformer import VelocityTransformer
 
 if TYPE_CHECKING:
     from world_model.rollout import WorldStream
+    from world_model.sampling import Sampler
 
 
 class World(nn.Module):
-    """Codec, caption encoder, velocity network and memory compressor of one world.
+    """Codec, caption encoder, velocity network and memory compressor of one world, and, when it was distilled, the heads
+    of its parallel decoder.
 
     ``path`` is the folder that it was loaded from, None for a world with random weights.
     """
@@ -34,6 +37,7 @@ class World(nn.Module):
         self.text = ByteEncoder(config.text)
         self.transformer = VelocityTransformer(config)
         self.compressor = MemoryCompressor(config)
+        self.parallel_decoder = ParallelDecoder(config) if config.flow.blocks else None
 
     @classmethod
     def random(cls, preset: str | WorldConfig, seed: int = 0) -> World:
@@ -77,12 +81,55 @@ class World(nn.Module):
         world.config = replace(self.config, memory=memory)
         return world
 
-    def stream(self, num_slots: int, *, sampling_steps: int | None = None, temperature: float = 1.0) -> WorldStream:
+    def with_blocks(self, blocks: tuple[int, ...]) -> World:
+        """The same networks, weights shared, with a new parallel decoder of these blocks, or none for ``()``.
+
+        Its heads are copies of the network's last layer, so each evaluation is the Euler steps through its block with
+        the velocity found at their beginning: as many evaluations are an Euler solver of as many steps.
+        """
+        steps = len(blocks) or self.config.flow.sampling_steps
+        config = replace(self.config, flow=replace(self.config.flow, blocks=blocks, fused=False, sampling_steps=steps))
+        return self._with_heads(config, {name: x.expand(sum(blocks), *x.shape) for name, x in self._head().items()})
+
+    def fused(self) -> World:
+        """The same world with the heads of every block fused into one: smaller, and as good to generate with.
+
+        Raises:
+            ValueError: when the world was not distilled.
+        """
+        if self.parallel_decoder is None:
+            raise ValueError(f"the world {self.name!r} has no parallel decoder to fuse; distil it first (few_step)")
+        config = replace(self.config, flow=replace(self.config.flow, fused=True))
+        return self._with_heads(config, fused_heads(self.parallel_decoder))
+
+    def _head(self) -> dict[str, torch.Tensor]:
+        return {name: parameter.detach() for name, parameter in self.transformer.head.named_parameters()}
+
+    def _with_heads(self, config: WorldConfig, heads: dict[str, torch.Tensor]) -> World:
+        with torch.device("meta"):
+            world = World(config, self.path)
+        state = {name: value for name, value in self.state_dict().items() if not name.startswith("parallel_decoder.")}
+        if config.flow.blocks:
+            state |= {f"parallel_decoder.{name}": value.clone() for name, value in heads.items()}
+        world.load_state_dict(state, assign=True)
+        return world.train(self.training)
+
+    def stream(
+        self,
+        num_slots: int,
+        *,
+        sampling_steps: int | None = None,
+        temperature: float = 1.0,
+        sampler: Sampler | None = None,
+    ) -> WorldStream:
         """A stream of ``num_slots`` independent rollouts through this world, all in one batch.
 
         ``sampling_steps`` network evaluations make a chunk (default: the configuration's); ``temperature`` scales
-        the noise that a chunk starts from.
+        the noise that a chunk starts from; ``sampler`` says how one evaluation leads to the next (default:
+        `sampling.block_euler`).
         """
         from world_model.rollout import WorldStream
+        from world_model.sampling import block_euler
 
-        return WorldStream(self, num_slots, sampling_steps=sampling_steps, temperature=temperature)
+        options = {"sampling_steps": sampling_steps, "temperature": temperature}
+        return WorldStream(self, num_slots, **options, sampler=sampler or block_euler)

@@ -99,6 +99,7 @@ class MemoryCache:
         return _with_room(self.pairs, room)
 
 
+@torch.no_grad()  # the context is written in place
 def extend_cache(
     expert: Expert, cache: MemoryCache | None, history: History, text: Tensor, sink: int, adjacent: int
 ) -> MemoryCache:

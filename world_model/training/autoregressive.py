@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from world_model.flow import add_noise, training_levels
-from world_model.training.memory_stage import MemoryStage
+from world_model.training.memory_stage import MemoryStage, Noisy
 from world_model.training.objective import velocity_loss
 from world_model.transformer.masks import Layout, chunk_of, first_of, teacher_forcing
 
@@ -56,13 +56,26 @@ class AutoregressiveStage(MemoryStage):
 
     def predict(self, batch: dict[str, Tensor]) -> Tensor:
         """Velocities ``[B, targets, C, h, w]`` from noisy latents and the memory before them."""
+        first, latents = int(batch["first_target"]), batch["latents"].shape[1]
+        noisy = self.noisy_targets(batch, list(range(first, latents)), batch["levels"][:, first:])
+        return self.velocities(self.features_of(batch, noisy))
+
+    def features_of(self, batch: dict[str, Tensor], noisy: Noisy) -> Tensor:
+        """What the heads read of noisy versions of the batch's targets, after the memory of the true past."""
         first = int(batch["first_target"])
         layout = self.layout(self.world.config, batch["latents"].shape[1], first)
-        return self.velocities(
-            batch, layout, self._memory(batch, layout), batch["history_level"], batch["levels"][:, first:]
-        )
+        return self.features(batch, layout, self.memory(batch, layout), batch["history_level"], noisy)
 
-    def _memory(self, batch: dict[str, Tensor], layout: Layout) -> list[Tensor]:
+    def guided_velocities(self, batch: dict[str, Tensor], noisy: Noisy, guidance: float) -> Tensor:
+        """Velocities of noisy targets, with classifier-free guidance: ``v_none + guidance (v - v_none)`` where
+        ``v_none`` has read no caption."""
+        velocity = self.velocities(self.features_of(batch, noisy))
+        if guidance == 1:
+            return velocity
+        without = self.velocities(self.features_of(batch | {"codes": torch.zeros_like(batch["codes"])}, noisy))
+        return without + guidance * (velocity - without)
+
+    def memory(self, batch: dict[str, Tensor], layout: Layout) -> list[Tensor]:
         """Tokens of the slightly noisy past: sink, compressed slots, clean latents."""
         network = self.world.transformer
         level = batch["history_level"][:, None]

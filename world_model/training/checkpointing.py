@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 KEPT = 2
+BEST = "best"  # folder of the checkpoints that a stage judged to be its best, beside the newest ones
 MOMENTA = (".exp_avg", ".momentum_buffer")  # one per trained parameter, of AdamW and of Muon
 
 
@@ -30,6 +31,7 @@ class Progress:
     step: int = 0
     minutes: float = 0.0  # of training, over all sessions
     interrupted: bool = False  # whether a signal ended the last session
+    collapsed: str | None = None  # why the run stopped itself
 
 
 def checkpoints(run: Path) -> list[Path]:

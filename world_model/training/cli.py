@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", required=True, type=Path, nargs="+", help="recordings, from `wp2 record doom`")
     parser.add_argument("--out", required=True, type=Path, help="run folder; run again with the same to continue")
     parser.add_argument("--start", help="world or run to start from (default: random weights); its codec is kept")
+    parser.add_argument("--teacher", help="run or world of a history stage, which scores rollouts (stable_forcing)")
     parser.add_argument("--first", choices=ORDER, help="where the curriculum begins (default: after a start's codec)")
     parser.add_argument("--preset", default="doom", choices=sorted(PRESETS), help="sizes, when there is no --start")
     parser.add_argument("--clips", type=int, help="use only the first so many clips of each recording")
@@ -55,11 +56,12 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `wp2 export`."""
     parser.add_argument("run", type=Path, help="run folder of `wp2 train`; its newest checkpoint is taken")
     parser.add_argument("out", type=Path, help="folder of the world to write")
+    parser.add_argument("--fused", action="store_true", help="one head per network evaluation, for a smaller file")
 
 
 def export_main(args: argparse.Namespace) -> None:
     """Save the averaged weights of a run's newest checkpoint as a world."""
-    export(args.run, args.out)
+    export(args.run, args.out, fused=args.fused)
     print(f"wrote {args.out}")
 
 
@@ -88,6 +90,7 @@ def _stage_run(args: argparse.Namespace, stage: str) -> StageRun:
         out=args.out,
         cache=args.out / "cache",
         start=args.start,
+        teacher=args.teacher,
         preset=args.preset,
         seed=args.seed,
         clips=args.clips,

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from world_model.codec import CausalCodec, to_unit
 from world_model.config import TrainingConfig
 from world_model.data.joined import JoinedStore
 from world_model.data.store import ClipStore
+from world_model.training.stage import Stage
 
 KL_WEIGHT = 5e-5  # light: latents stay bounded and a little smooth, reconstruction keeps the say
 GRADIENT_WEIGHT = 0.25  # edges; a plain L1 blurs them
@@ -23,7 +22,7 @@ STATISTICS_MOMENTUM = 0.01
 ENCODER = ("encoder_", "gather", "to_moments")  # parameters that the decoder stage leaves alone
 
 
-class CodecStage(nn.Module):
+class CodecStage(Stage):
     """Reconstruction of windows of frames: L1 + squared error + edges + a light KL term."""
 
     name = "codec"
@@ -33,12 +32,6 @@ class CodecStage(nn.Module):
         self.codec = codec
         self.store = store
         self.config = config
-
-    def hidden_matrices(self) -> Iterable[nn.Parameter]:
-        return ()  # all convolutions
-
-    def caption_parameters(self) -> Iterable[nn.Parameter]:
-        return ()
 
     def weights(self) -> dict[str, Tensor]:
         """The codec's tensors, named as in a world."""

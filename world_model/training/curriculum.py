@@ -20,9 +20,10 @@ from world_model.training.export import export
 from world_model.training.loop import Budget
 from world_model.training.report import write_report
 from world_model.training.run import StageRun, remember, run_stage
-from world_model.training.stages import STAGES
+from world_model.training.stages import FORCING_STAGES, STAGES
 
 ORDER = tuple(name for name in CURRICULUM_MINUTES if name in STAGES)
+TEACHER = "history"  # the stage whose world scores rollouts
 
 
 def budgets(steps: Mapping[str, float], minutes: Mapping[str, float]) -> dict[str, Budget]:
@@ -56,9 +57,16 @@ def _runs(first: StageRun) -> list[StageRun]:
     """One run for each stage from that of ``first`` on."""
     if first.stage != ORDER[0] and first.start is None:
         raise ValueError(f"the stage {first.stage} needs a codec that has learned; give a --start, or begin with codec")
+    if ORDER.index(first.stage) > ORDER.index(TEACHER) and first.teacher is None:
+        raise ValueError(
+            f"a curriculum that begins with {first.stage} has no {TEACHER} stage; give its run as --teacher"
+        )
     runs, start = [], first.start
     for name in ORDER[ORDER.index(first.stage) :]:
-        runs.append(replace(first, stage=name, out=first.out / name, start=start))
+        teacher = None
+        if name in FORCING_STAGES:
+            teacher = first.teacher or str(first.out / TEACHER)
+        runs.append(replace(first, stage=name, out=first.out / name, start=start, teacher=teacher))
         start = str(first.out / name)
     return runs
 

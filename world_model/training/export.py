@@ -13,7 +13,7 @@ from world_model.world import World
 
 
 def world_of_run(run: Path) -> World:
-    """The world of a run's newest checkpoint.
+    """The world of a run's newest checkpoint, or of its best one when the run collapsed and stopped itself.
 
     A checkpoint holds only what its stage trains; the rest is in ``run / "start"``, the world that the run began with.
 
@@ -23,12 +23,17 @@ def world_of_run(run: Path) -> World:
     existing = checkpointing.checkpoints(run)
     if not existing:
         raise FileNotFoundError(f"{run} holds no checkpoint; train it first or give another folder")
+    best = checkpointing.checkpoints(run / checkpointing.BEST)
+    if checkpointing.progress_of(run).collapsed is not None and best:
+        existing = best
     world = load_world(run / "start")
     averaged = load_file(existing[-1] / "averaged.safetensors")
-    world.load_state_dict(world.state_dict() | averaged)
+    known = world.state_dict()
+    world.load_state_dict(known | {name: value for name, value in averaged.items() if name in known})
     return world
 
 
-def export(run: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Save the world of a run's newest checkpoint."""
-    save_world(world_of_run(run), folder, dtype)
+def export(run: Path, folder: Path, dtype: torch.dtype = torch.bfloat16, fused: bool = False) -> None:
+    """Save the world of a run's newest checkpoint; ``fused`` makes a distilled one smaller (`World.fused`)."""
+    world = world_of_run(run)
+    save_world(world.fused() if fused else world, folder, dtype)

@@ -56,5 +56,6 @@ class FrameQueryStage(MemoryStage):
         batch = batch | {"sink_actions": batch["actions"][:, 0]}
         memory = [network.embed_latents(history[:, :1]), self.compress(history, coarse, layout)]
         none = torch.zeros_like(batch["levels"][:, 0])
-        predicted = self.velocities(batch, layout, memory, none, batch["levels"])
+        noisy = self.noisy_targets(batch, queried, batch["levels"])
+        predicted = self.velocities(self.features(batch, layout, memory, none, noisy))
         return velocity_loss(predicted, batch["latents"][:, queried], batch["noise"][:, queried]), {}

@@ -16,9 +16,13 @@ class FullContextStage(AutoregressiveStage):
 
     name = "full_context"
 
-    @staticmethod
-    def starts_from(world: World) -> World:
+    @classmethod
+    def starts_from(cls, world: World) -> World:
         """The world without compressed slots, and with room for the longest history."""
         settings = world.config.curriculum.full_context
         everything = settings.history + settings.frames
-        return world.with_memory(replace(world.config.memory, budget_slots=0, adjacent_latents=everything))
+        return (
+            super()
+            .starts_from(world)
+            .with_memory(replace(world.config.memory, budget_slots=0, adjacent_latents=everything))
+        )

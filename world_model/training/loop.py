@@ -8,36 +8,18 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
 from tqdm import tqdm
 
 from world_model.config import TrainingConfig
 from world_model.training import checkpointing
 from world_model.training.losses import append_loss, rewind_losses
 from world_model.training.optimizer import ExponentialMovingAverage, build_optimizers, schedule
-
-
-class Stage(Protocol):
-    """What the loop asks of a stage of the curriculum (an ``nn.Module``)."""
-
-    name: str
-
-    def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]: ...
-
-    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]: ...
-
-    def hidden_matrices(self) -> Iterable[nn.Parameter]: ...
-
-    def caption_parameters(self) -> Iterable[nn.Parameter]: ...
-
-    def weights(self) -> dict[str, Tensor]: ...
+from world_model.training.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -55,8 +37,8 @@ class Budget:
                 raise ValueError(f"--{name} is {value}; give a number above 0")
 
     def used(self, progress: checkpointing.Progress) -> float:
-        """Share of the budget already used, in [0, 1]."""
-        shares = [0.0]
+        """Share of the budget already used, in [0, 1]; all of it for a run that stopped itself."""
+        shares = [float(progress.collapsed is not None)]
         if self.steps is not None:
             shares.append(progress.step / max(1, self.steps))
         if self.minutes is not None:
@@ -70,12 +52,13 @@ def step_generator(seed: int, step: int) -> torch.Generator:
 
 
 def train(
-    stage: nn.Module, run: Path, config: TrainingConfig, budget: Budget, description: str, device: str | None = None
+    stage: Stage, run: Path, config: TrainingConfig, budget: Budget, description: str, device: str | None = None
 ) -> checkpointing.Progress:
     """Train ``stage`` until the budget is used, continuing from the newest checkpoint in ``run`` if there is one.
 
     ``description`` is the JSON text stored beside each checkpoint. The run can be stopped in any way: an interrupt or
-    SIGTERM writes a checkpoint first, anything harder loses at most ``config.checkpoint_minutes`` of work.
+    SIGTERM writes a checkpoint first, anything harder loses at most ``config.checkpoint_minutes`` of work. A stage that
+    judges its outcome (`Stage.judge`) has its best one kept in ``run / "best"``, and can end the run.
     """
     accelerator = Accelerator(cpu=device == "cpu", mixed_precision="bf16", log_with="tensorboard", project_dir=str(run))
     run.mkdir(parents=True, exist_ok=True)
@@ -123,6 +106,12 @@ def train(
             progress.minutes += (now - last) / 60
             last = now
             bar.update()
+            judgement = stage.judge(metrics)
+            progress.collapsed = judgement.collapsed
+            if judgement.best and accelerator.is_main_process:
+                checkpointing.save(run / checkpointing.BEST, progress, stage.weights(), average.values, [], description)
+            if judgement.collapsed is not None:
+                accelerator.print(f"stopped at step {progress.step}: {judgement.collapsed}")
             if progress.step % 10 == 0 or progress.step == budget.steps:
                 metrics = {"loss": loss.item(), "norm": float(norm), "rate": factor} | {
                     name: float(value) for name, value in metrics.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,13 @@ from world_model.training.objective import NetworkStage, drop_captions
 from world_model.transformer.masks import Layout
 
 HISTORY_STEP = 12  # latents; histories are multiples of it, so that few layouts exist
+
+
+class Noisy(NamedTuple):
+    """Latents ``[B, targets, C, h, w]`` and their noise levels ``[B, targets]``."""
+
+    latents: Tensor
+    levels: Tensor
 
 
 class MemoryStage(NetworkStage):
@@ -40,26 +49,33 @@ class MemoryStage(NetworkStage):
         windows = slot_windows(latents, stride)[:, list(layout.slots)]
         return self.world.compressor(windows, coarse[:, layout.slot_ends], self.world.transformer)
 
-    def velocities(
-        self, batch: dict[str, Tensor], layout: Layout, memory: list[Tensor], memory_level: Tensor, levels: Tensor
+    def features(
+        self, batch: dict[str, Tensor], layout: Layout, memory: list[Tensor], memory_level: Tensor, noisy: Noisy
     ) -> Tensor:
-        """Velocities ``[B, targets, C, h, w]`` of a batch's latents, made noisy to ``levels [B, targets]``, after the
-        tokens ``memory`` at the noise level ``memory_level [B]``."""
-        network, device = self.world.transformer, levels.device
-        which = list(layout.targets)
-        targets = add_noise(batch["latents"][:, which], batch["noise"][:, which], levels)
-        tokens = torch.cat([*memory, network.embed_latents(targets)], dim=1)
-        memory_levels = memory_level[:, None].expand(-1, len(layout.latent) - len(which))
+        """What the network's heads read, ``[B, targets, P, D]``, of the noisy targets that come after the tokens
+        ``memory`` at the noise level ``memory_level [B]``."""
+        network, device = self.world.transformer, noisy.levels.device
+        count = len(layout.targets)
+        tokens = torch.cat([*memory, network.embed_latents(noisy.latents)], dim=1)
+        memory_levels = memory_level[:, None].expand(-1, len(layout.latent) - count)
         actions = batch["actions"][:, layout.latent]
         actions[:, 0] = batch["sink_actions"]
         caption, active = self.encode_captions(batch["codes"], batch["active"])
         given = network.condition(
             layout.group.to(device),
-            torch.cat([memory_levels, levels], dim=1),
+            torch.cat([memory_levels, noisy.levels], dim=1),
             actions,
             caption,
             active[:, layout.latent],
         )
         hidden, _ = network(tokens, given, layout.positions.to(device), layout.mask)
-        time = given.time[:, -len(which) :]
-        return network.velocity(hidden[:, layout.target_tokens], time, self.world.config.token_grid)
+        return network.head_input(hidden[:, layout.target_tokens], given.time[:, -count:])
+
+    def velocities(self, features: Tensor) -> Tensor:
+        """Velocities ``[B, targets, C, h, w]`` by the network's own head."""
+        network = self.world.transformer
+        return network.to_latents(network.head(features), self.world.config.token_grid)
+
+    def noisy_targets(self, batch: dict[str, Tensor], targets: list[int], levels: Tensor) -> Noisy:
+        """A batch's latents made noisy to ``levels [B, targets]``."""
+        return Noisy(add_noise(batch["latents"][:, targets], batch["noise"][:, targets], levels), levels)

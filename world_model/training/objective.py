@@ -9,15 +9,14 @@ from torch import Tensor, nn
 
 from world_model.config import TrainingConfig
 from world_model.training.latents import LatentStore
+from world_model.training.stage import Stage
 from world_model.world import World
 
 CAPTION_DROP = 0.1  # share of windows that see no captions, so that guidance is possible
 
 
-class NetworkStage(nn.Module):
+class NetworkStage(Stage):
     """A stage that trains everything of a world but the codec."""
-
-    name: str
 
     def __init__(self, world: World, store: LatentStore, config: TrainingConfig) -> None:
         super().__init__()
@@ -26,18 +25,18 @@ class NetworkStage(nn.Module):
         self.config = config
         world.codec.requires_grad_(False)
 
-    @staticmethod
-    def starts_from(world: World) -> World:
+    @classmethod
+    def starts_from(cls, world: World) -> World:
         """The world that the stage trains, made of the one that it is given; weights are shared."""
-        return world
+        return world.with_blocks(())  # what a parallel decoder learned does not outlive a change of the network
 
     def hidden_matrices(self) -> Iterable[nn.Parameter]:
         for name, parameter in self.world.transformer.blocks.named_parameters():
             if parameter.ndim == 2 and "modulation" not in name:
                 yield parameter
 
-    def caption_parameters(self) -> Iterable[nn.Parameter]:
-        return self.world.text.parameters()
+    def rates(self) -> list[tuple[list[nn.Parameter], float]]:
+        return [(list(self.world.text.parameters()), self.config.caption_rate)]
 
     def weights(self) -> dict[str, Tensor]:
         """All tensors of the world but the codec's."""
@@ -45,13 +44,18 @@ class NetworkStage(nn.Module):
         return {name: value for name, value in state.items() if not name.startswith("codec.")}
 
     def encode_captions(self, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes ``[B, U, bytes]`` to tokens ``[B, U * n, width]``, and their mask ``[B, T, U * n]``.
+        """`encode_captions` by the stage's world."""
+        return encode_captions(self.world, codes, active)
 
-        Every distinct text of the batch is encoded once.
-        """
-        distinct, where = torch.unique(codes.flatten(0, 1), dim=0, return_inverse=True)
-        tokens = self.world.text(distinct)[where].unflatten(0, codes.shape[:2])
-        return tokens.flatten(1, 2), active.repeat_interleave(tokens.shape[2], dim=2)
+
+def encode_captions(world: World, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes ``[B, U, bytes]`` to tokens ``[B, U * n, width]``, and their mask ``[B, T, U * n]``.
+
+    Every distinct text of the batch is encoded once.
+    """
+    distinct, where = torch.unique(codes.flatten(0, 1), dim=0, return_inverse=True)
+    tokens = world.text(distinct)[where].unflatten(0, codes.shape[:2])
+    return tokens.flatten(1, 2), active.repeat_interleave(tokens.shape[2], dim=2)
 
 
 def drop_captions(batch: dict[str, Tensor], generator: torch.Generator) -> None:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from world_model.config import TrainingConfig
+from world_model.training.stage import Stage
 
 
-def build_optimizers(stage: nn.Module, config: TrainingConfig) -> list[torch.optim.Optimizer]:
+def build_optimizers(stage: Stage, config: TrainingConfig) -> list[torch.optim.Optimizer]:
     """Optimisers for the parameters of ``stage`` that require gradients.
 
     Muon takes what the stage's ``hidden_matrices()`` names (two-dimensional weights inside the network); embeddings,
-    first and last layers, convolutions, gains and biases are AdamW's. What ``caption_parameters()`` names learns more
-    slowly, see `TrainingConfig.caption_rate`.
+    first and last layers, convolutions, gains and biases are AdamW's. What ``rates()`` names learns at a rate of its
+    own.
     """
     matrices = list(stage.hidden_matrices())
-    captions = list(stage.caption_parameters())
-    taken = {id(parameter) for parameter in (*matrices, *captions)}
+    special = [{"params": group, "lr": share * config.learning_rate} for group, share in stage.rates()]
+    taken = {id(parameter) for parameter in matrices} | {id(p) for group in special for p in group["params"]}
     others = [p for p in stage.parameters() if p.requires_grad and id(p) not in taken]
-    groups = [{"params": others}]
-    if captions:
-        groups.append({"params": captions, "lr": config.caption_rate * config.learning_rate})
+    groups = [{"params": others}, *special]
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay)
     ]

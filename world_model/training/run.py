@@ -13,9 +13,11 @@ from world_model.config import PRESETS, WorldConfig, to_json
 from world_model.data.joined import JoinedStore
 from world_model.data.store import write_json
 from world_model.training.checkpointing import Progress
+from world_model.training.clip_scores import check_teacher
 from world_model.training.latents import LatentStore
 from world_model.training.loop import Budget, train
-from world_model.training.stages import CODEC_STAGES, NETWORK_STAGES
+from world_model.training.stage import Stage
+from world_model.training.stages import CODEC_STAGES, FORCING_STAGES, STAGES
 from world_model.world import World
 
 
@@ -28,6 +30,7 @@ class StageRun:
     out: Path  # run folder; a run that is there already is continued
     cache: Path  # folder of the encoded recordings
     start: str | None = None  # world or run that the stage starts from; None: random weights
+    teacher: str | None = None  # world or run whose scores the stage follows, for those that have a teacher
     preset: str = "doom"  # sizes of the random weights
     seed: int = 0  # of the random weights
     clips: int | None = None  # use only the first so many clips of each recording
@@ -41,22 +44,34 @@ def run_stage(run: StageRun, budget: Budget) -> Progress:
         ValueError: when the folder is another run, or recordings and world do not fit together.
     """
     store = JoinedStore(run.data)  # before anything is written, so that a wrong path leaves nothing behind
-    start = run.out / "start"  # kept in the run, so that a continued run needs nothing else
-    begun = (start / "config.json").is_file()  # what `save_world` writes last
-    world = load_world(start) if begun else _given_world(run)
-    _check_size(store, world.config)
+    _check_teacher(run)
+    given = (
+        {"start": _given_world, "teacher": _given_teacher} if run.stage in FORCING_STAGES else {"start": _given_world}
+    )
+    kept = {name: run.out / name for name in given}  # in the run, so that a continued one needs nothing else
+    begun = {name: (folder / "config.json").is_file() for name, folder in kept.items()}  # what `save_world` writes last
+    worlds = {name: load_world(kept[name]) if begun[name] else give(run) for name, give in given.items()}
+    _check_size(store, worlds["start"].config)
+    if "teacher" in worlds:
+        check_teacher(worlds["teacher"], worlds["start"])
     remember(run, store)
-    if not begun:
-        save_world(world, start, torch.float32)
-        world = load_world(start)
-    world.requires_grad_(True)
-    settings = getattr(world.config.curriculum, run.stage)
+    for name, world in worlds.items():
+        if not begun[name]:
+            save_world(world, kept[name], torch.float32)
+            worlds[name] = load_world(kept[name])
+    stage = _stage(run, store, **worlds)
+    return train(stage.train(), run.out, stage.config, budget, to_json(worlds["start"].config), run.device)
+
+
+def _stage(run: StageRun, store: JoinedStore, start: World, teacher: World | None = None) -> Stage:
+    """The stage of a run, on the world that it trains."""
+    start.requires_grad_(True)
+    kind = STAGES[run.stage]
+    settings = kind.settings(start.config)
     if run.stage in CODEC_STAGES:
-        stage = CODEC_STAGES[run.stage](world.codec, store, settings)
-    else:
-        latents = LatentStore(store, world.codec, world.config, cache=run.cache, clips=run.clips)
-        stage = NETWORK_STAGES[run.stage](world, latents, settings)
-    return train(stage.train(), run.out, settings, budget, to_json(world.config), run.device)
+        return kind(start.codec, store, settings)
+    latents = LatentStore(store, start.codec, start.config, cache=run.cache, clips=run.clips)
+    return kind(start, latents, settings) if teacher is None else kind(start, latents, settings, teacher)
 
 
 def remember(run: StageRun, store: JoinedStore) -> None:
@@ -67,6 +82,8 @@ def remember(run: StageRun, store: JoinedStore) -> None:
     """
     start = run.start or f"random weights of {run.preset}, seed {run.seed}"
     wanted = {"stage": run.stage, "start": start, "recordings": store.digest, "clips": run.clips}
+    if run.teacher is not None:
+        wanted["teacher"] = run.teacher
     file = run.out / "run.json"
     if file.is_file():
         known = json.loads(file.read_text())
@@ -91,14 +108,29 @@ def _check_size(store: JoinedStore, config: WorldConfig) -> None:
         )
 
 
+def _check_teacher(run: StageRun) -> None:
+    """Raise ValueError when a teacher is missing, or given to a stage that has none."""
+    known = (run.out / "teacher" / "config.json").is_file()
+    if run.stage in FORCING_STAGES and run.teacher is None and not known:
+        raise ValueError(f"{run.stage} needs a --teacher: the run or world of a history stage")
+    if run.stage not in FORCING_STAGES and run.teacher is not None:
+        raise ValueError(f"{run.stage} has no teacher to choose; leave out --teacher {run.teacher}")
+
+
 def _given_world(run: StageRun) -> World:
     """The world that a run is told to start from, as its stage trains it."""
-    if run.start is None:
-        world = World.random(run.preset, run.seed)
-    else:
-        exported = Path(run.start) / "world"
-        world = with_present_settings(load_world(exported if exported.is_dir() else run.start))
-    return NETWORK_STAGES[run.stage].starts_from(world) if run.stage in NETWORK_STAGES else world
+    world = World.random(run.preset, run.seed) if run.start is None else _found(run.start)
+    return world if run.stage in CODEC_STAGES else STAGES[run.stage].starts_from(world)
+
+
+def _given_teacher(run: StageRun) -> World:
+    return _found(str(run.teacher)).with_blocks(())
+
+
+def _found(name: str) -> World:
+    """The world of a run, or a world by name or folder, with the settings of its preset now."""
+    exported = Path(name) / "world"
+    return with_present_settings(load_world(exported if exported.is_dir() else name))
 
 
 def with_present_settings(world: World) -> World:
@@ -108,5 +140,7 @@ def with_present_settings(world: World) -> World:
         return world
     present = PRESETS[world.config.name]
     world = world.with_memory(present.memory)
-    world.config = replace(world.config, flow=present.flow, curriculum=present.curriculum)
+    distilled = {name: getattr(world.config.flow, name) for name in ("sampling_steps", "blocks", "fused")}
+    flow = replace(present.flow, **distilled) if world.config.flow.blocks else present.flow
+    world.config = replace(world.config, flow=flow, curriculum=present.curriculum)
     return world

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.codec import CodecStage, DecoderStage
+from world_model.training.few_step import DataFreeFewStepStage, FewStepStage
 from world_model.training.frame_query import FrameQueryStage
 from world_model.training.full_context import FullContextStage
 from world_model.training.history import HistoryStage
 from world_model.training.navigation import NavigationStage
+from world_model.training.stable_forcing import FullContextForcingStage, StableForcingStage, TruncatedForcingStage
 
-CODEC_STAGES = {"codec": CodecStage, "decoder": DecoderStage}
+CODEC_STAGES = {stage.name: stage for stage in (CodecStage, DecoderStage)}
 NETWORK_STAGES = {
-    "navigation": NavigationStage,
-    "frame_query": FrameQueryStage,
-    "history": HistoryStage,
-    "autoregressive": AutoregressiveStage,
-    "full_context": FullContextStage,
+    stage.name: stage
+    for stage in (
+        NavigationStage,
+        FrameQueryStage,
+        HistoryStage,
+        AutoregressiveStage,
+        FewStepStage,
+        DataFreeFewStepStage,
+        FullContextStage,
+    )
 }
-STAGES = (*CODEC_STAGES, *NETWORK_STAGES)
+FORCING_STAGES = {  # these also take a teacher
+    stage.name: stage for stage in (StableForcingStage, TruncatedForcingStage, FullContextForcingStage)
+}
+STAGES = CODEC_STAGES | NETWORK_STAGES | FORCING_STAGES

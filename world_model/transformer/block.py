@@ -69,11 +69,16 @@ class SelfAttention(Attention):
     ) -> tuple[Tensor, KeyValue]:
         """Attend from ``x [B, N, D]`` to a rotated ``context`` and itself; also gives the new unrotated keys.
 
-        The context ends with room for ``N`` tokens, which is overwritten: nothing is copied but the new tokens.
+        The context ends with room for ``N`` tokens, which is overwritten: nothing is copied but the new tokens. Where
+        gradients are wanted it is copied, since what a backward pass needs must stay.
         """
         query, new = self.project(x, x)
         key, value = rotate(new.key, table), new.value
-        if context is not None:
+        if context is not None and torch.is_grad_enabled():
+            past = -x.shape[1]
+            key = torch.cat([context.key[:, :, :past], key], dim=2)
+            value = torch.cat([context.value[:, :, :past], value], dim=2)
+        elif context is not None:
             context.key[:, :, -x.shape[1] :] = key
             context.value[:, :, -x.shape[1] :] = value
             key, value = context

@@ -1,0 +1,50 @@
+"""What the training loop asks of a stage of the curriculum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from world_model.config import TrainingConfig, WorldConfig
+
+
+class Judgement(NamedTuple):
+    """What a stage thinks of its outcome so far."""
+
+    best: bool = False  # better than ever before in this run: worth keeping
+    collapsed: str | None = None  # why the run has to stop; None: it has not
+
+
+class Stage(nn.Module):
+    """A module whose ``forward(batch)`` is its loss and some metrics, and whose ``batch`` draws everything random."""
+
+    name: ClassVar[str]
+    config: TrainingConfig
+
+    @classmethod
+    def settings(cls, config: WorldConfig) -> TrainingConfig:
+        """The stage's part of a world's configuration."""
+        return getattr(config.curriculum, cls.name)
+
+    def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
+        """What step ``step`` trains on, a function of the arguments alone."""
+        raise NotImplementedError
+
+    def weights(self) -> dict[str, Tensor]:
+        """The tensors that the stage trains and a checkpoint keeps."""
+        raise NotImplementedError
+
+    def hidden_matrices(self) -> Iterable[nn.Parameter]:
+        """What Muon trains."""
+        return ()
+
+    def rates(self) -> list[tuple[list[nn.Parameter], float]]:
+        """Parameters that learn at another rate than AdamW's, and its share of that."""
+        return []
+
+    def judge(self, metrics: dict[str, Tensor]) -> Judgement:
+        """What the newest step's metrics say of the run as a whole."""
+        return Judgement()

@@ -129,9 +129,7 @@ class StableForcingConfig(TrainingConfig):
     clips: int = 4  # of one rollout, at most
     growth_steps: int = 100  # over which a rollout grows from one clip to that
     ratio: int = 2  # steps of the fake score for each one of the student
-    normalised: bool = (
-        True  # each clip's direction over its distance from the real estimate (DMD); False: as Algorithm 1
-    )
+    normalised: bool = True  # a clip's direction over its distance from the real estimate (DMD); False: Algorithm 1
     guidance: float = 1.0  # classifier-free guidance of the real score; 1 is none
     watch_steps: int = 20  # between two looks at whether rollouts collapse
 

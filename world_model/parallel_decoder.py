@@ -84,8 +84,8 @@ def running_heads(weight: Tensor, bias: Tensor, levels: Tensor) -> tuple[Tensor,
 
 
 def fuse(heads: Tensor, steps: Tensor) -> Tensor:
-    """Heads (or biases) of consecutive intervals ``[K, O, ...]`` as one, float32 ``[2 * O, ...]``: the displacement over
-    the first ``K - 1`` intervals, whose ``steps [K - 1]`` are given, and the velocity of the last."""
+    """Heads (or biases) of consecutive intervals ``[K, O, ...]`` as one, float32 ``[2 * O, ...]``: the displacement
+    over the first ``K - 1`` intervals, whose ``steps [K - 1]`` are given, and the velocity of the last."""
     heads = heads.float()
     return torch.cat([torch.tensordot(steps, heads[:-1], dims=1), heads[-1]])
 

@@ -214,7 +214,7 @@ class WorldStream:
         self._generators = [None if s is None else _generator_at(s) for s in snapshot.generators]
 
     def _denoise(self, past: Past, generators: Sequence[torch.Generator], actions: Tensor) -> Tensor:
-        """A chunk of latents ``[B, n, C, h, w]`` from noise of each slot's own generator, under actions ``[B, n, 6]``."""
+        """A chunk of latents ``[B, n, C, h, w]`` from each slot's own noise, under actions ``[B, n, 6]``."""
         count = actions.shape[1]
 
         def noise() -> Tensor:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class World(nn.Module):
-    """Codec, caption encoder, velocity network and memory compressor of one world, and, when it was distilled, the heads
-    of its parallel decoder.
+    """Codec, caption encoder, velocity network and memory compressor of one world; if it was distilled, its parallel
+    decoder, too.
 
     ``path`` is the folder that it was loaded from, None for a world with random weights.
     """

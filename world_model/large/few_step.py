@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from world_model.flow import add_noise, sampling_levels
+from world_model.parallel_decoder import fuse
 
 INTERVALS = 128
 SHIFT = 7.0
@@ -72,9 +73,8 @@ def fuse_bank(bank: Tensor, expert: str) -> Tensor:
     fused = []
     for call in CALLS:
         if call.expert == expert:
-            heads = bank[call.start - first : call.end - first].float()
-            steps = levels[call.start : call.end].diff()
-            fused.append(torch.cat([torch.tensordot(steps, heads[:-1], dims=1), heads[-1]]))
+            heads = bank[call.start - first : call.end - first]
+            fused.append(fuse(heads, levels[call.start : call.end].diff()))
     return torch.stack(fused)
 
 

@@ -1,7 +1,7 @@
-"""The two scores of Stable Forcing: how likely is a clip, given what came before it, to the teacher and to the student?
+"""The two scores of Stable Forcing: how likely is a clip, given its past, to the teacher and to the student?
 
-Each score sees one clip of a rollout and compressed memory of what came before it, so the cost of a clip does not depend
-on how long the rollout is. Both are flow models, whose clean estimates of a noisy clip tell where its likelihood rises.
+Each sees one clip of a rollout and compressed memory of what came before it, so the cost of a clip does not depend on
+how long the rollout is. Both are flow models, whose clean estimates of a noisy clip tell where its likelihood rises.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class ClipScores(nn.Module):
         return sigma * (v_fake - v_real) / distance.clamp_min(1e-6)
 
     def fake_losses(self, rollout: ScoredRollout, levels: Tensor, noise: Tensor) -> Iterator[Tensor]:
-        """Flow matching of the fake score on each clip, at ``levels [clips, B]`` with ``noise [B, T, C, h, w]``; their sum
-        is the mean over clips."""
+        """Flow matching of the fake score on each clip, at ``levels [clips, B]`` with ``noise [B, T, C, h, w]``; their
+        sum is the mean over clips."""
         for clip, level in zip(rollout.clips, levels, strict=True):
             x, noisy = self._noisy(rollout, clip, level, noise)
             predicted = self.fake.guided_velocities(rollout.window(clip), noisy, 1.0)

@@ -67,7 +67,7 @@ class CollapseWatch(nn.Module):
 
     @staticmethod
     def distance(seen: Look, true: Look) -> float:
-        """Mean over clips of the absolute log ratios of contrast and motion, and of brightness in units of 50 levels."""
+        """Mean over clips of the log ratios of contrast and of motion, and of brightness in units of 50 levels."""
         ratios = _log_ratio(seen.contrast, true.contrast).abs() + _log_ratio(seen.motion, true.motion).abs()
         return float((ratios + (seen.brightness - true.brightness).abs() / 50).mean())
 

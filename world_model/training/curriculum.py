@@ -59,7 +59,7 @@ def _runs(first: StageRun) -> list[StageRun]:
         raise ValueError(f"the stage {first.stage} needs a codec that has learned; give a --start, or begin with codec")
     if ORDER.index(first.stage) > ORDER.index(TEACHER) and first.teacher is None:
         raise ValueError(
-            f"a curriculum that begins with {first.stage} has no {TEACHER} stage; give its run as --teacher"
+            f"a curriculum without its {TEACHER} stage needs a --teacher, the run or world of such a stage"
         )
     runs, start = [], first.start
     for name in ORDER[ORDER.index(first.stage) :]:

@@ -21,8 +21,5 @@ class FullContextStage(AutoregressiveStage):
         """The world without compressed slots, and with room for the longest history."""
         settings = world.config.curriculum.full_context
         everything = settings.history + settings.frames
-        return (
-            super()
-            .starts_from(world)
-            .with_memory(replace(world.config.memory, budget_slots=0, adjacent_latents=everything))
-        )
+        memory = replace(world.config.memory, budget_slots=0, adjacent_latents=everything)
+        return super().starts_from(world).with_memory(memory)

@@ -45,9 +45,7 @@ def run_stage(run: StageRun, budget: Budget) -> Progress:
     """
     store = JoinedStore(run.data)  # before anything is written, so that a wrong path leaves nothing behind
     _check_teacher(run)
-    given = (
-        {"start": _given_world, "teacher": _given_teacher} if run.stage in FORCING_STAGES else {"start": _given_world}
-    )
+    given = {"start": _given_world} | ({"teacher": _given_teacher} if run.stage in FORCING_STAGES else {})
     kept = {name: run.out / name for name in given}  # in the run, so that a continued one needs nothing else
     begun = {name: (folder / "config.json").is_file() for name, folder in kept.items()}  # what `save_world` writes last
     worlds = {name: load_world(kept[name]) if begun[name] else give(run) for name, give in given.items()}

@@ -53,8 +53,8 @@ class Student:
     def roll_out(self, batch: dict[str, Tensor], start: int, exits: list[int], truncated: bool = False) -> Rollout:
         """Stage 1: generate a chunk for each entry of ``exits``, which is the evaluation that its moment is of.
 
-        The noise is ``batch["noise"] [B, T, C, h, w]``. With ``truncated`` a chunk is what its evaluation of that moment
-        takes for clean, as in Self Forcing; else it always runs through all evaluations.
+        The noise is ``batch["noise"] [B, T, C, h, w]``. With ``truncated`` a chunk is what its evaluation of that
+        moment takes for clean, as in Self Forcing; else it always runs through all evaluations.
         """
         past = self._begin(batch)
         evaluations = evaluations_of(self.world)
@@ -81,7 +81,8 @@ class Student:
         return Rollout(torch.cat(latents, 1), torch.cat(frames, 1), moments, start)
 
     def replay(self, batch: dict[str, Tensor], rollout: Rollout) -> Iterator[tuple[slice, Tensor]]:
-        """Stage 3: chunk by chunk where it is, and its clean prediction ``[B, n, C, h, w]`` at its moment, with gradients.
+        """Stage 3: for each chunk where it is and, with gradients, its clean prediction ``[B, n, C, h, w]`` at its
+        moment.
 
         The memory is the rollout's own, built anew without gradients, so only the graph of the present chunk is alive.
         """
@@ -100,8 +101,8 @@ class Student:
 
     @torch.no_grad()
     def response(self, batch: dict[str, Tensor], start: int) -> Tensor:
-        """How far apart a turn to the left and one to the right lead: the mean absolute difference of the first generated
-        chunk's first clean estimates, in standard deviations of a latent."""
+        """How far apart a turn to the left and one to the right lead: the mean absolute difference of the first
+        generated chunk's first clean estimates, in standard deviations of a latent."""
         past = self._begin(batch)
         for first, chunk in self._true_chunks(batch["latents"][:, :start]):
             self._go_on(past, batch, first, chunk)

@@ -101,12 +101,11 @@ class StableForcingStage(NetworkStage):
         metrics = self._look(batch, rollout) if batch["look"] else {}
         if batch["for_student"]:
             metrics["direction"] = self.update_student(batch, rollout, scored)
+        losses = self.scores.fake_losses(scored, batch["fake_levels"], batch["fake_noise"])
         total = 0.0
-        for clip, loss in enumerate(
-            self.scores.fake_losses(scored, batch["fake_levels"], batch["fake_noise"]), start=1
-        ):
+        for number, loss in enumerate(losses, start=1):
             total += loss.detach()
-            if clip < len(scored.clips):
+            if number < len(scored.clips):
                 loss.backward()  # one clip's graph at a time here, too; the last one's is the loop's
         return loss, metrics | {"fake": total}
 

@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from benchmarks import report
 from benchmarks.walk import begin, flatness, random_rows, walk
-from world_model.checkpoint import load_world
+from world_model.checkpoint import DTYPES, load_world
 from world_model.rollout import WorldStream
 from world_model.world import World
 
@@ -82,11 +82,11 @@ class DecoderClock:
         del self.codec.decode
 
 
-def matrix_peak() -> float:
-    """The fastest float32 matrix product of this machine now, in GFLOP/s."""
+def matrix_peak(dtype: str) -> float:
+    """The fastest matrix product of this machine now, in GFLOP/s."""
     best = 0.0
     for size in MATRIX_SIZES:
-        one, two = torch.randn(size, size), torch.randn(size, size)
+        one, two = (torch.randn(size, size, dtype=DTYPES[dtype]) for _ in range(2))
         began = time.perf_counter()
         while time.perf_counter() - began < MATRIX_SECONDS:
             start = time.perf_counter()
@@ -121,7 +121,12 @@ class Column:
 def make_env(slots: int, settings: argparse.Namespace) -> gymnasium.vector.VectorEnv:
     """The environment that is measured."""
     return gymnasium.make_vec(
-        "wp2env:WorldPlay2-v0", slots, world=settings.world, action_mode="multidiscrete", sampling_steps=settings.steps
+        "wp2env:WorldPlay2-v0",
+        slots,
+        world=settings.world,
+        action_mode="multidiscrete",
+        sampling_steps=settings.steps,
+        dtype=settings.dtype,
     )
 
 
@@ -215,10 +220,10 @@ def main(settings: argparse.Namespace) -> None:
         raise ValueError(f"--slots is {min(settings.slots)}; give at least 1")
     effort = QUICK if settings.quick else FULL
     began = time.monotonic()
-    world = load_world(settings.world)
+    world = load_world(settings.world, dtype=settings.dtype)
     per_slot = world.config.video.frame_rate / (world.config.chunk_latents * world.config.codec.temporal_factor)
     cost = arithmetic(begin(world, 1, settings.seed, settings.steps), np.random.default_rng(settings.seed))
-    peaks = [matrix_peak()]
+    peaks = [matrix_peak(settings.dtype)]
 
     names = (LATENTS, WORLD, ENVIRONMENT, *((INFERENCE, TRAINING) if has_ppo() else ()))
     total = len(settings.slots) * effort.rounds * (len(names) - 1)
@@ -226,12 +231,13 @@ def main(settings: argparse.Namespace) -> None:
     with tqdm(total=total, desc="measuring", unit="block") as bar:
         for slots in settings.slots:
             measured[slots] = measure(world, slots, effort, settings, bar)
-            peaks.append(matrix_peak())
+            peaks.append(matrix_peak(settings.dtype))
     flat = early_and_late(world, effort.late_step, settings)
 
     peak = max(peaks)
     print(
         f"\nworld {world.name!r}, {settings.steps or world.config.flow.sampling_steps} network evaluations per chunk,"
+        f" {settings.dtype},"
     )
     print(f"{torch.get_num_threads()} threads of {report.machine()['processor']}; environment steps a second:\n")
     rows = []
@@ -260,6 +266,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = report.command_line(__doc__)
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 4, 16, 64], help="numbers of slots to measure")
     parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the networks (default: %(default)s)")
     return parser.parse_args(arguments)
 
 

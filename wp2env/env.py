@@ -104,7 +104,9 @@ class WorldPlay2Env(gymnasium.Env):
     action_mode, per_latent_actions, max_pitch, max_yaw, pitch_bins, yaw_bins: see Action Space; degrees per latent.
     obs_mode, info_frames: see Observation Space.
     device: where a named world is loaded, "cpu" or "cuda".
-    sampling_steps: network evaluations per chunk; None for the world's own number.
+    dtype: what a named world calculates in, "float32" or "bfloat16" (faster for many slots, if the processor has it).
+    sampling_steps: network evaluations per chunk; None for the world's own number. A distilled world takes divisors
+        of the number that it was distilled to.
     temperature: scale of the noise that frames begin from; 1 as trained, 0 without chance.
     starts: a file with a bank of starts, or a `wp2env.starts.StartBank`, instead of the world's own.
     render_mode: "rgb_array", "rgb_array_list" (one frame per step) or "human" (a window; needs pygame).
@@ -128,6 +130,7 @@ class WorldPlay2Env(gymnasium.Env):
         obs_mode: str = "frame",
         device: str = "cpu",
         *,
+        dtype: str = "float32",
         max_episode_steps: int | None = None,
         sampling_steps: int | None = None,
         temperature: float = 1.0,
@@ -147,6 +150,7 @@ class WorldPlay2Env(gymnasium.Env):
             action_mode=action_mode,
             obs_mode=obs_mode,
             device=device,
+            dtype=dtype,
             autoreset_mode=AutoresetMode.DISABLED,
             max_episode_steps=max_episode_steps,
             sampling_steps=sampling_steps,

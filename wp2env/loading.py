@@ -22,14 +22,15 @@ class WorldHandle:
 
     Raises:
         FileNotFoundError: from `get`, when there is no such world.
-        ValueError: for something that is no world; from `get`, for a damaged world or a device that is not there.
+        ValueError: for something that is no world; from `get`, for a damaged world, or a device or dtype that is not
+            there.
     """
 
-    def __init__(self, world: Any, device: str) -> None:
+    def __init__(self, world: Any, device: str, dtype: str = "float32") -> None:
         named = isinstance(world, (str, os.PathLike))
         if not named and not hasattr(world, "stream"):
             raise ValueError(f"the world is {world!r:.60}; name a bundled one, give a folder, or a world object")
-        self.device = device
+        self.device, self.dtype = device, dtype
         self.name = world if named else getattr(world, "path", None)
         self._world = None if named else world
 
@@ -37,7 +38,7 @@ class WorldHandle:
         """The world, its network in evaluation mode on the device."""
         if self._world is None:
             folder = checkpoint.find_world(self.name)
-            self._world = _load(folder, self.device, _stamp(folder))
+            self._world = _load(folder, self.device, self.dtype, _stamp(folder))
         return self._world
 
     @property
@@ -57,8 +58,8 @@ class WorldHandle:
 
 
 @lru_cache(maxsize=KEPT_WORLDS)
-def _load(folder: Path, device: str, written: tuple[int, ...]) -> Any:
-    return checkpoint.load_world(folder, device)
+def _load(folder: Path, device: str, dtype: str, written: tuple[int, ...]) -> Any:
+    return checkpoint.load_world(folder, device, dtype)
 
 
 def _stamp(folder: Path) -> tuple[int, ...]:

@@ -69,6 +69,7 @@ class WorldPlay2VectorEnv(VectorEnv):
         obs_mode: str = "frame",
         device: str = "cpu",
         *,
+        dtype: str = "float32",
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         max_episode_steps: int | None = None,
         output: str = "numpy",
@@ -94,7 +95,7 @@ class WorldPlay2VectorEnv(VectorEnv):
         self.num_envs, self.info_frames = num_envs, info_frames
         self.max_episode_steps = None if max_episode_steps == -1 else max_episode_steps
         self.turns = Turns(max_pitch, max_yaw, pitch_bins, yaw_bins)
-        source, handle = make_task(task), WorldHandle(world, device)
+        source, handle = make_task(task), WorldHandle(world, device, dtype)
         bank = find_bank(starts, handle.folder)
         self.episodes = Episodes(handle, num_envs, source, bank, sampling_steps, temperature)
         self._history: list[list[np.ndarray]] = [[] for _ in range(num_envs)]

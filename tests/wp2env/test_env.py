@@ -196,6 +196,15 @@ def test_sampling_steps_change_the_picture(make):
     assert not np.array_equal(*frames)
 
 
+def test_bfloat16_shows_almost_the_same(make):
+    frames = []
+    for dtype in ("float32", "bfloat16"):
+        env = make(dtype=dtype)
+        env.reset(seed=0)
+        frames.append(env.step(env.idle_action())[0].astype(float))
+    assert 0 < np.abs(frames[0] - frames[1]).mean() < 4
+
+
 def test_actions_change_the_picture(make):
     env = make(action_mode="discrete")
     frames = []

@@ -44,13 +44,17 @@ class Evaluation:
         """The clean latents that this evaluation of ``x`` predicts."""
         return x + displacement - self.last * endpoint
 
+    def onward(self, x: Tensor, displacement: Tensor, endpoint: Tensor) -> Tensor:
+        """The end of the stretch on the path from ``x``."""
+        return x + displacement + (self.following - self.last) * endpoint
+
 
 Sampler = Callable[[Evaluation, Tensor, Tensor, Tensor, Noise], Tensor]
 
 
 def block_euler(evaluation: Evaluation, x: Tensor, displacement: Tensor, endpoint: Tensor, fresh: Noise) -> Tensor:
     """Go on to the end of the stretch; draws no noise."""
-    return x + displacement + (evaluation.following - evaluation.last) * endpoint
+    return evaluation.onward(x, displacement, endpoint)
 
 
 def renoised(evaluation: Evaluation, x: Tensor, displacement: Tensor, endpoint: Tensor, fresh: Noise) -> Tensor:

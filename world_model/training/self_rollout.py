@@ -16,7 +16,7 @@ from torch import Tensor
 from world_model.chunk import ChunkGenerator, Past
 from world_model.controls import YAW
 from world_model.memory import coarse_view
-from world_model.sampling import block_euler, evaluations_of
+from world_model.sampling import evaluations_of
 from world_model.training.objective import encode_captions
 from world_model.world import World
 
@@ -75,7 +75,7 @@ class Student:
                     if truncated:
                         x = evaluation.clean(x, displacement, endpoint)
                         break
-                x = block_euler(evaluation, x, displacement, endpoint, x.clone)
+                x = evaluation.onward(x, displacement, endpoint)
             latents.append(x)
             frames.append(self._go_on(past, batch, first, x))
         return Rollout(torch.cat(latents, 1), torch.cat(frames, 1), moments, start)

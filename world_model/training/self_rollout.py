@@ -38,6 +38,7 @@ class Rollout:
     frames: Tensor  # [B, T * r, 3, H, W] in [-1, 1]; the first latent's picture r times
     moments: list[Moment]  # one for each chunk, at a random evaluation
     start: int  # S
+    evaluations: int | None  # of each chunk; None: the world's own number
 
 
 class Student:
@@ -50,14 +51,21 @@ class Student:
         self.r = world.config.codec.temporal_factor
 
     @torch.no_grad()
-    def roll_out(self, batch: dict[str, Tensor], start: int, exits: list[int], truncated: bool = False) -> Rollout:
+    def roll_out(
+        self,
+        batch: dict[str, Tensor],
+        start: int,
+        exits: list[int],
+        evaluations: int | None = None,
+        truncated: bool = False,
+    ) -> Rollout:
         """Stage 1: generate a chunk for each entry of ``exits``, which is the evaluation that its moment is of.
 
         The noise is ``batch["noise"] [B, T, C, h, w]``. With ``truncated`` a chunk is what its evaluation of that
         moment takes for clean, as in Self Forcing; else it always runs through all evaluations.
         """
         past = self._begin(batch)
-        evaluations = evaluations_of(self.world)
+        steps = evaluations_of(self.world, evaluations)
         latents, frames, moments = [], [], []
         for first, chunk in self._true_chunks(batch["latents"][:, :start]):
             latents.append(chunk)
@@ -68,7 +76,7 @@ class Student:
             x, actions = batch["noise"][:, where], batch["actions"][:, where]
             self._set_caption(past, batch, first)
             view = self.chunks.view(past, self.n)
-            for index, evaluation in enumerate(evaluations):
+            for index, evaluation in enumerate(steps):
                 displacement, endpoint = self.chunks.predict(view, x, actions, evaluation)
                 if index == leave:
                     moments.append(Moment(x, index))
@@ -78,7 +86,7 @@ class Student:
                 x = evaluation.onward(x, displacement, endpoint)
             latents.append(x)
             frames.append(self._go_on(past, batch, first, x))
-        return Rollout(torch.cat(latents, 1), torch.cat(frames, 1), moments, start)
+        return Rollout(torch.cat(latents, 1), torch.cat(frames, 1), moments, start, evaluations)
 
     def replay(self, batch: dict[str, Tensor], rollout: Rollout) -> Iterator[tuple[slice, Tensor]]:
         """Stage 3: for each chunk where it is and, with gradients, its clean prediction ``[B, n, C, h, w]`` at its
@@ -93,7 +101,7 @@ class Student:
             first = rollout.start + number * self.n
             where = slice(first, first + self.n)
             self._set_caption(past, batch, first)
-            evaluation = evaluations_of(self.world)[moment.index]  # anew, as each chunk's graph is freed
+            evaluation = evaluations_of(self.world, rollout.evaluations)[moment.index]  # anew, as each chunk's graph is freed
             view = self.chunks.view(past, self.n)
             predicted = self.chunks.predict(view, moment.x, batch["actions"][:, where], evaluation)
             yield where, evaluation.clean(moment.x, *predicted)

@@ -46,6 +46,8 @@ class StableForcingStage(NetworkStage):
     def __init__(self, world: World, store: LatentStore, config: StableForcingConfig, teacher: World) -> None:
         super().__init__(world, store, config)
         check_teacher(teacher, world)
+        for count in config.evaluations:
+            world.parallel_decoder.bounds(count)
         world.text.requires_grad_(False)
         self.student = Student(world)
         self.scores = ClipScores(self.seeing(teacher), store, config)
@@ -82,9 +84,11 @@ class StableForcingStage(NetworkStage):
         batch = self.store.windows(config.batch, config.start + clips * config.frames, generator)
         low, high = LEVEL_RANGE
         levels = low + (high - low) * torch.rand(clips, config.batch, generator=generator)
-        evaluations = self.world.config.flow.sampling_steps
+        chosen = torch.randint(len(config.evaluations), (), generator=generator)
+        evaluations = config.evaluations[int(chosen)]
         return batch | {
             "noise": torch.randn(batch["latents"].shape, generator=generator),
+            "evaluations": torch.tensor(evaluations),
             "exits": torch.randint(evaluations, (clips * config.frames // n,), generator=generator),
             "levels": shift_levels(levels, shift),
             "level_noise": torch.randn(batch["latents"].shape, generator=generator),
@@ -95,7 +99,8 @@ class StableForcingStage(NetworkStage):
         }
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        rollout = self.student.roll_out(batch, self.config.start, batch["exits"].tolist(), self.truncated)
+        exits, evaluations = batch["exits"].tolist(), int(batch["evaluations"])
+        rollout = self.student.roll_out(batch, self.config.start, exits, evaluations, self.truncated)
         coarse = self.student.coarse(rollout)
         scored = ScoredRollout.of(batch, rollout.latents, coarse, self._cut(rollout))
         metrics = self._look(batch, rollout) if batch["look"] else {}

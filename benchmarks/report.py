@@ -119,6 +119,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def require_positive(settings: argparse.Namespace, *names: str) -> None:
+    """Refuse numbers below 1.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        least = min(value) if isinstance(value, list) else value
+        if least < 1:
+            raise ValueError(f"--{name.replace('_', '-')} is {least}; give at least 1")
+
+
 def require_engine() -> None:
     """Make sure that the true game can be recorded.
 
@@ -171,6 +184,14 @@ class Curve:
     name: str
     positions: Sequence[float]
     intervals: Sequence[Interval]
+
+
+def curves(intervals: dict[tuple[str, float], Interval]) -> list[Curve]:
+    """A curve for each name of intervals that are listed by name and position."""
+    of: dict[str, dict[float, Interval]] = {}
+    for (name, position), interval in intervals.items():
+        of.setdefault(name, {})[position] = interval
+    return [Curve(name, list(values), list(values.values())) for name, values in of.items()]
 
 
 def plot(path: Path, panels: dict[str, Sequence[Curve]], across: str, logarithmic: bool = True) -> None:

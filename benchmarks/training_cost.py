@@ -32,12 +32,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from benchmarks import report
+from benchmarks.iteration import MIB, RandomStore, Stopwatch
 from world_model.checkpoint import check_device
 from world_model.config import PRESETS, TrainingConfig, WorldConfig
-from world_model.controls import ACTION_DIM, PERSPECTIVE, StructuredCaption
-from world_model.text import field_texts, to_bytes
 from world_model.training.autoregressive import AutoregressiveStage
-from world_model.training.latents import FIELDS, EncodedClip, LatentStore
 from world_model.training.optimizer import build_optimizers
 from world_model.world import World
 
@@ -45,22 +43,6 @@ HISTORIES, QUICK_LONGEST = (16, 32, 64, 128, 256), 128
 ROUNDS, QUICK_ROUNDS = 5, 3
 TARGETS = 12  # latents that are learned, as in the published curriculum of the bundled world
 COMPRESSED, FULL = "compressed", "full context"
-MIB = 2**20
-
-
-class RandomStore(LatentStore):
-    """One clip of random latents in place of recordings."""
-
-    def __init__(self, config: WorldConfig, latents: int, generator: torch.Generator) -> None:
-        channels, height, width = config.latent_shape
-        shrink = config.memory.spatial_stride
-        shapes = (latents, channels, height, width), (latents, channels, height // shrink, width // shrink)
-        rows = torch.zeros(latents, ACTION_DIM)
-        rows[:, PERSPECTIVE] = 1
-        self.config = config
-        self.texts = to_bytes(field_texts(StructuredCaption("a hall")), config.text.max_bytes)
-        texts = torch.arange(FIELDS).expand(latents, -1)
-        self.clips = [EncodedClip(*(torch.randn(shape, generator=generator) for shape in shapes), rows, texts)]
 
 
 def full_context(config: WorldConfig, latents: int) -> WorldConfig:
@@ -80,41 +62,6 @@ def random_batch(stage: AutoregressiveStage, history: int, generator: torch.Gene
         "history_noise": torch.randn(batch["latents"].shape, generator=generator),
         "coarse_noise": torch.randn(batch["coarse"].shape, generator=generator),
     }
-
-
-class SavedTensors:
-    """The bytes that autograd keeps for the backward pass of what runs while it is open.
-
-    Storages count once, however many views of them are kept; those of ``module``'s parameters and buffers do not
-    count, since they are there anyway.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self._known = {_storage(tensor) for tensor in (*module.parameters(), *module.buffers())}
-        self._sizes: dict[int, int] = {}
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
-
-    @property
-    def bytes(self) -> int:
-        """So far."""
-        return sum(self._sizes.values())
-
-    def __enter__(self) -> SavedTensors:
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._hooks.__exit__(*error)
-
-    def _keep(self, tensor: Tensor) -> Tensor:
-        place = _storage(tensor)  # alive, and so its own, until the backward pass
-        if place not in self._known:
-            self._sizes[place] = tensor.untyped_storage().nbytes()
-        return tensor
-
-
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 @dataclass(frozen=True)
@@ -146,28 +93,17 @@ class Trainer:
         listener = self.stage.world.transformer.register_forward_pre_hook(
             lambda _, arguments: tokens.append(arguments[0].shape[1])
         )
-        self._mark()
-        began, worked = time.perf_counter(), time.process_time()
-        with torch.autocast(self.device.type, torch.bfloat16), SavedTensors(self.stage) as saved:
-            loss, _ = self.stage(self.batch)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.stage.parameters(), self.training.clip_norm)
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        peak = self._mark()
-        seconds, processor = time.perf_counter() - began, time.process_time() - worked
+        with Stopwatch(self.stage, self.device) as stopwatch:
+            with torch.autocast(self.device.type, torch.bfloat16):
+                loss, _ = self.stage(self.batch)
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.stage.parameters(), self.training.clip_norm)
+            for optimizer in self.optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            lap = stopwatch.lap()
         listener.remove()
-        return Cost(sum(tokens), seconds, processor, saved.bytes, peak)
-
-    def _mark(self) -> int:
-        """Wait for the device and tell the most that was allocated since the last mark."""
-        if self.device.type != "cuda":
-            return 0
-        torch.cuda.synchronize(self.device)
-        peak = torch.cuda.max_memory_allocated(self.device)
-        torch.cuda.reset_peak_memory_stats(self.device)
-        return peak
+        return Cost(sum(tokens), lap.seconds, lap.processor, lap.held, lap.peak)
 
 
 @dataclass(frozen=True)
@@ -247,36 +183,16 @@ def savings(lines: Sequence[Line]) -> list[str]:
 def panels(lines: Sequence[Line]) -> dict[str, list[report.Curve]]:
     """Time and memory over the length of the history, one curve for each memory."""
 
-    def curves(intervals: dict[tuple[str, int], report.Interval]) -> list[report.Curve]:
-        names = dict.fromkeys(name for name, _ in intervals)
-        return [
-            report.Curve(
-                name, [h for n, h in intervals if n == name], [v for (n, _), v in intervals.items() if n == name]
-            )
-            for name in names
-        ]
-
     with_history = [line for line in lines if line.history]
     seconds = {(line.memory, line.history): line.seconds for line in with_history}
     saved = {(line.memory, line.history): report.Interval(*3 * [line.saved / MIB], count=1) for line in with_history}
-    return {"seconds an iteration": curves(seconds), "saved for the backward pass (MiB)": curves(saved)}
-
-
-def check(settings: argparse.Namespace) -> None:
-    """Refuse numbers that cannot work.
-
-    Raises:
-        ValueError: naming the option.
-    """
-    for name, values in (("histories", settings.histories), ("batch", [settings.batch]), ("rounds", [settings.rounds])):
-        if min(values) < 1:
-            raise ValueError(f"--{name} is {min(values)}; give at least 1")
+    return {"seconds an iteration": report.curves(seconds), "saved for the backward pass (MiB)": report.curves(saved)}
 
 
 def main(settings: argparse.Namespace) -> None:
     """Run the benchmark and print its tables."""
     began = time.monotonic()
-    check(settings)
+    report.require_positive(settings, "histories", "batch", "rounds")
     if settings.quick:
         settings.histories = sorted({min(history, QUICK_LONGEST) for history in settings.histories})
         settings.rounds = min(settings.rounds, QUICK_ROUNDS)

@@ -16,7 +16,7 @@ from world_model.config import TINY, StableForcingConfig, WorldConfig
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.data.clips import Clip
 from world_model.data.store import ClipStore, write_manifest
-from world_model.text import to_bytes
+from world_model.text import field_texts, to_bytes
 from world_model.training.latents import EncodedClip, LatentStore
 from world_model.training.stable_forcing import StableForcingStage
 from world_model.world import World
@@ -69,8 +69,9 @@ class RandomStore(LatentStore):
     def __init__(self, config: WorldConfig, latents: int, change: int, clips: int = 2) -> None:
         generator = torch.Generator().manual_seed(0)
         self.config = config
-        self.words = ["a hall", "a marine", "None", "it rains"]
-        self.texts = to_bytes(self.words, config.text.max_bytes)
+        self.captions = [StructuredCaption("a hall", "a marine", event) for event in ("None", "it rains")]
+        before, after = (field_texts(caption) for caption in self.captions)
+        self.texts = to_bytes([*before, after[2]], config.text.max_bytes)
         self.change = change
         held = torch.tensor([0, 1, 2]).repeat(latents, 1)
         held[change:, 2] = 3
@@ -85,7 +86,7 @@ class RandomStore(LatentStore):
 
     def caption(self, latent: int) -> StructuredCaption:
         """What is in force at a latent."""
-        return StructuredCaption(*self.words[:2], self.words[2 + (latent >= self.change)])
+        return self.captions[latent >= self.change]
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -10,10 +12,13 @@ import pytest
 import torch
 
 from world_model.checkpoint import save_world
-from world_model.config import TINY
-from world_model.controls import YAW, StructuredCaption
+from world_model.config import TINY, StableForcingConfig, WorldConfig
+from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.data.clips import Clip
 from world_model.data.store import ClipStore, write_manifest
+from world_model.text import field_texts, to_bytes
+from world_model.training.latents import EncodedClip, LatentStore
+from world_model.training.stable_forcing import StableForcingStage
 from world_model.world import World
 
 
@@ -39,12 +44,77 @@ def stripes(tmp_path_factory) -> ClipStore:
 
 @pytest.fixture(scope="session")
 def hasty_world(tmp_path_factory) -> Path:
-    """A random world whose stages take small batches, and write a checkpoint after every step."""
+    """A random world whose stages take small batches, and write a checkpoint after every step.
+
+    Its name is no preset's, whose settings a stage would take in place of these.
+    """
     small = {"batch": 2, "frames": 5, "history": 4, "warmup_steps": 2, "checkpoint_minutes": 0.0}
-    stages = {item.name: replace(getattr(TINY.curriculum, item.name), **small) for item in fields(TINY.curriculum)}
+    special = {
+        "few_step": {"blocks": (2, 1)},
+        "stable_forcing": {"start": 3, "frames": 2, "clips": 2, "growth_steps": 4, "watch_steps": 2},
+    }
+    stages = {
+        item.name: replace(getattr(TINY.curriculum, item.name), **(small | special.get(item.name, {})))
+        for item in fields(TINY.curriculum)
+    }
+    config = replace(TINY, name="hasty", curriculum=replace(TINY.curriculum, **stages))
     folder = tmp_path_factory.mktemp("hasty")
-    save_world(World.random(replace(TINY, curriculum=replace(TINY.curriculum, **stages))), folder, torch.float32)
+    save_world(World.random(config), folder, torch.float32)
     return folder
+
+
+class RandomStore(LatentStore):
+    """Clips of random latents under random actions, whose event changes at the latent ``change``."""
+
+    def __init__(self, config: WorldConfig, latents: int, change: int, clips: int = 2) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.config = config
+        self.captions = [StructuredCaption("a hall", "a marine", event) for event in ("None", "it rains")]
+        before, after = (field_texts(caption) for caption in self.captions)
+        self.texts = to_bytes([*before, after[2]], config.text.max_bytes)
+        self.change = change
+        held = torch.tensor([0, 1, 2]).repeat(latents, 1)
+        held[change:, 2] = 3
+        channels, height, width = config.latent_shape
+        small = channels, height // config.memory.spatial_stride, width // config.memory.spatial_stride
+        self.clips = []
+        for _ in range(clips):
+            actions = 8 * torch.randn(latents, ACTION_DIM, generator=generator)
+            actions[:, PERSPECTIVE] = 1
+            tensors = (torch.randn(latents, *shape, generator=generator) for shape in (config.latent_shape, small))
+            self.clips.append(EncodedClip(*tensors, actions, held))
+
+    def caption(self, latent: int) -> StructuredCaption:
+        """What is in force at a latent."""
+        return self.captions[latent >= self.change]
+
+
+@pytest.fixture(scope="session")
+def random_store() -> Callable[..., RandomStore]:
+    return RandomStore
+
+
+@pytest.fixture(scope="session")
+def forcing(distil) -> Callable[..., StableForcingStage]:
+    """A stage of Stable Forcing on random recordings that are as long as its rollouts; the student is a distilled
+    world, the teacher another one of the same codec."""
+
+    def make(
+        world: World, kind: type[StableForcingStage] = StableForcingStage, clips: int = 3, **settings
+    ) -> StableForcingStage:
+        n = world.config.chunk_latents
+        given = {"batch": 2, "start": 1 + 2 * n, "frames": max(2, n), "clips": clips, "growth_steps": 0}
+        config = StableForcingConfig(**given | settings)
+        student, teacher = distil(copy.deepcopy(world)).requires_grad_(True), copy.deepcopy(world)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in teacher.transformer.parameters():
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+        total = config.start + clips * config.frames
+        store = RandomStore(world.config, total, change=config.start + config.frames)
+        return kind(student, store, config, teacher).eval()
+
+    return make
 
 
 def save_and_describe(folder):

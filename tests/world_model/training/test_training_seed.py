@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from world_model.checkpoint import load_world
+from world_model.checkpoint import load_world, save_world
 from world_model.config import TINY
 from world_model.training.curriculum import finish_stage
 from world_model.training.loop import Budget
@@ -25,8 +25,11 @@ def test_a_seed_changes_the_settings_of_its_stage_alone(stage):
 
 
 def test_another_training_seed_trains_another_world_and_stays_with_its_run(stripes, hasty_world, tmp_path):
+    start = load_world(hasty_world)
+    start.config = replace(start.config, name="hasty")  # no preset's name: it keeps its small batches
+    save_world(start, tmp_path / "start", torch.float32)
     first = StageRun(
-        "history", (stripes.path,), tmp_path / "none", tmp_path / "cache", start=str(hasty_world), device="cpu"
+        "history", (stripes.path,), tmp_path / "none", tmp_path / "cache", str(tmp_path / "start"), device="cpu"
     )
     runs = [first, *(replace(first, out=tmp_path / name, training_seed=k) for name, k in (("zero", 0), ("one", 1)))]
     for run in runs:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks import drift, forcing_ablation, forcing_arms, report
 from benchmarks.forcing_ablation import COLUMNS, DRIFT, verdict
@@ -46,7 +45,7 @@ def folder(listening_world, write_store, tmp_path_factory):
         world = World.random(config, seed)
         world.load_state_dict(listening_world.state_dict() if name == "student" else world.state_dict())
         world.codec.load_state_dict(listening_world.codec.state_dict())
-        save_world(world, folder / name, torch.float32)
+        save_world(world, folder / name)
     write_store(folder / "data", [made_up_clip(level, index) for level in range(LEVELS) for index in range(2)])
     return folder
 

@@ -229,21 +229,20 @@ def main(settings: argparse.Namespace) -> None:
 
     world = find_present_world(settings.student)
     trial = build(world, starts, settings.horizon, settings.batch)
-    results = {name: [of] for name, of in beside(world, trial).items()}
     blocks = len(world.config.curriculum.few_step.blocks)
+    results = {}
     for name, entrants in contestants(settings, training, blocks).items():
         print(f"measuring {name}")
         results[name] = [perform(find_present_world(of), trial, seed, steps) for of, steps, seed in entrants]
-    results = {name: results[name] for name in [*ARMS, *(other for other in results if other not in ARMS)]}
+    results |= {name: [of] for name, of in beside(world, trial).items()}
     outcomes = {name: [outcome for outcome, _ in of] for name, of in results.items()}
     rows = {name: row(outcomes[name], [end for _, end in of], trial, settings.seed) for name, of in results.items()}
     differences = steps_down(outcomes, settings.seed)
 
     begin, end = trial.parts[-1]
-    print(f"\n{len(starts)} starts in as many held-out levels, {CONTEXT} true frames before each, student")
-    print(
-        f"{world.name!r}, training seeds {settings.seeds}; drift in frames {begin + 1}-{end}; value and 95 % interval"
-    )
+    print(f"\n{len(starts)} starts in as many held-out levels, {CONTEXT} true frames before each,")
+    print(f"student {world.name!r}, training seeds {settings.seeds}, drift in frames {begin + 1}-{end};")
+    print("value and 95 % interval over levels and seeds")
     for name, progress in trained.items():
         ending = f"; stopped, its best world counts: {progress.collapsed}" if progress.collapsed else ""
         print(f"{name}: {progress.step} steps in {progress.minutes:.1f} minutes{ending}")

@@ -9,13 +9,24 @@ import pytest
 
 from benchmarks import drift, forcing_ablation, forcing_arms, report
 from benchmarks.forcing_ablation import COLUMNS, DRIFT, verdict
-from benchmarks.forcing_arms import ARMS, FEW_STEP, FULL, FULL_CONTEXT, NEITHER, NO_START, Training, stages_of
+from benchmarks.forcing_arms import (
+    ARMS,
+    FEW_STEP,
+    FULL,
+    FULL_CONTEXT,
+    NEITHER,
+    NO_START,
+    Training,
+    stages_of,
+    train_arm,
+)
 from benchmarks.forcing_scores import PSNR, RESPONSE, build, drifted, perform
-from world_model.checkpoint import save_world
+from world_model.checkpoint import load_world, save_world
 from world_model.config import TINY, FewStepConfig, StableForcingConfig
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.data.clips import Clip
 from world_model.data.store import ClipStore
+from world_model.training import curriculum
 from world_model.training.loop import Budget
 from world_model.world import World
 
@@ -34,12 +45,12 @@ def made_up_clip(level: int, index: int) -> Clip:
 def folder(listening_world, write_store, tmp_path_factory):
     """A folder with student and teacher, whose stages take small batches, and a store."""
     small = {"batch": 1, "frames": 4, "history": 0, "growth_steps": 1, "warmup_steps": 1}
-    curriculum = replace(
+    stages = replace(
         TINY.curriculum,
         few_step=FewStepConfig(blocks=(2, 2), **small),
-        stable_forcing=StableForcingConfig(start=3, clips=2, **small),
+        stable_forcing=StableForcingConfig(start=3, clips=2, learning_rate=0.01, **small),
     )
-    config = replace(TINY, name="hasty", curriculum=curriculum)  # no preset's name: it keeps its settings
+    config = replace(TINY, name="hasty", curriculum=stages)  # no preset's name: it keeps its settings
     folder = tmp_path_factory.mktemp("forcing")
     for seed, name in enumerate(("student", "teacher")):
         world = World.random(config, seed)
@@ -63,7 +74,7 @@ def command(folder, tmp_path):
     def run(*words: str) -> int:
         data = str(folder / "data")
         common = ["--student", str(folder / "student"), "--teacher", str(folder / "teacher"), "--out", str(tmp_path)]
-        common += ["--data", data, "--test", data, "--starts", "3", "--horizon", "8", "--many", "3"]
+        common += ["--data", data, "--test", data, "--starts", "2", "--horizon", "8", "--many", "3"]
         return report.run(forcing_ablation.main, forcing_ablation.parse([*common, *words]))
 
     return run
@@ -128,31 +139,36 @@ def test_the_verdict_says_whether_the_order_holds_and_how_surely(values, last):
     assert lines[0].startswith(f"{FULL} is {which} the game than {FULL_CONTEXT}, beyond the interval: ")
 
 
-def test_the_command_trains_resumes_and_reports(command, tmp_path, capsys, monkeypatch):
-    assert command("--few-step-steps", "1", "--steps", "1") == 0
+def test_an_arm_goes_on_where_it_stopped_and_a_finished_one_is_left_alone(folder, tmp_path, monkeypatch):
+    worlds, data = (str(folder / "student"), str(folder / "teacher")), (folder / "data",)
+    short, longer = (Training(*worlds, data, None, Budget(1), Budget(steps), tmp_path) for steps in (1, 2))
+    assert train_arm(FULL, short, 3).step == 1
+    assert train_arm(FULL, longer, 3).step == 2
+    assert len(list((tmp_path / "cache").iterdir())) == 1, "the recordings were encoded once"
+    assert json.loads((tmp_path / "seed-3" / FULL / "run.json").read_text())["training_seed"] == 3
+    assert load_world(tmp_path / "seed-3" / FULL / "world").config.curriculum.stable_forcing.seed == 3
+    monkeypatch.setattr(curriculum, "run_stage", lambda run, budget: pytest.fail(f"{run.out} was trained again"))
+    assert train_arm(FULL, longer, 3).step == 2
+    with pytest.raises(ValueError, match="budget of few_step is not used, but stable_forcing has already begun"):
+        train_arm(FULL, replace(longer, few_step=Budget(2)), 3)
+
+
+def test_the_command_trains_all_arms_and_reports(command, tmp_path, capsys):
     json_file, plot = tmp_path / "out.json", tmp_path / "out.png"
     assert command("--few-step-steps", "1", "--steps", "2", "--json", str(json_file), "--plot", str(plot)) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("continuing") == 4 and "the paper's order" in printed
-    assert len(list((tmp_path / "cache").iterdir())) == 1, "the recordings were encoded once"
+    assert "the paper's order" in capsys.readouterr().out
     results = json.loads(json_file.read_text())["results"]
     assert {name: of["step"] for name, of in results["training"].items()} == {
         **{f"{name}, seed 0": 2 for name in ARMS},
         f"{FEW_STEP}, seed 0": 1,
     }
     euler = ["student, 2 Euler steps", "student, 3 Euler steps"]
-    assert list(results["measures"]) == [*ARMS, drift.TRUE, drift.CODEC, drift.FLOOR, FEW_STEP, *euler]
+    assert list(results["measures"]) == [*ARMS, FEW_STEP, *euler, drift.TRUE, drift.CODEC, drift.FLOOR]
     assert set(results["measures"][FULL]) == {*COLUMNS, drift.DISTANCE}
     assert "PSNR after 1 (dB)" in results["measures"][drift.FLOOR] and RESPONSE not in results["measures"][drift.FLOOR]
+    drifts = {results["measures"][name][DRIFT]["mean"] for name in [*ARMS, FEW_STEP, *euler]}
+    assert len(drifts) == 7, "every contestant is a world of its own"
     assert len(results["differences"]) == 3 and plot.is_file()
-    for value in (results["measures"][name][DRIFT]["mean"] for name in ARMS):
-        assert value > 0
-    monkeypatch.setattr(
-        "world_model.training.curriculum.run_stage", lambda run, budget: pytest.fail(f"{run.out} was trained again")
-    )
-    assert command("--few-step-steps", "1", "--steps", "2") == 0
-    assert command("--few-step-steps", "2", "--steps", "2") == 2
-    assert "the budget of few_step is not used, but stable_forcing has already begun" in capsys.readouterr().err
 
 
 def test_an_interrupted_training_says_how_to_go_on(command, capsys, monkeypatch):

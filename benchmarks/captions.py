@@ -34,7 +34,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from benchmarks import controls, fidelity, inverse_dynamics, report
 from benchmarks.caption_arms import (
@@ -78,14 +77,8 @@ Fractions = dict[str, np.ndarray]
 
 def play(world: World, cases: Sequence[Case], settings: argparse.Namespace) -> Tensor:
     """Generated frames ``[cases, horizon, H, W, 3]`` under each case's own controls, after its true context."""
-    parts = []
-    for first in tqdm(range(0, len(cases), settings.batch), unit="batch", desc="generating", leave=False):
-        batch = cases[first : first + settings.batch]
-        seeds = [settings.seed * 1_000_003 + first + slot for slot in range(len(batch))]
-        rows = np.stack([case.clip.actions for case in batch])
-        stream = world.stream(len(batch), sampling_steps=settings.sampling_steps)
-        parts.append(fidelity.generate(stream, batch, rows, settings.context, seeds))
-    return torch.cat(parts)
+    sampling = fidelity.Sampling(settings.seed, settings.sampling_steps, settings.batch)
+    return fidelity.play(world, cases, fidelity.true_rows(cases), settings.context, sampling)
 
 
 def written(cases: Sequence[Case], arm: str, events: bool = True) -> list[Case]:
@@ -99,9 +92,9 @@ def steer(
 ) -> dict[str, Fractions]:
     """By measure and contestant, how well recorded controls are followed and how true the pictures are."""
     context = settings.context
-    true = torch.from_numpy(np.stack([case.clip.frames for case in cases]))
+    true = fidelity.true_frames(cases)
     last, ahead = true[:, context - 1 : context], true[:, context:]
-    commanded = np.stack([case.clip.actions for case in cases])[:, context:]
+    commanded = fidelity.true_rows(cases)[:, context:]
     videos = {arm: play(world, written(cases, arm), settings) for arm, world in worlds.items()}
     videos |= {FLOOR: last.expand_as(ahead), CODEC: fidelity.reconstruct(worlds[STRUCTURED], true, context)}
     videos[CEILING] = ahead  # last: it has no PSNR, and the plot's panels share their colours
@@ -139,7 +132,7 @@ def event_cases(store: ClipStore, count: int, context: int, horizon: int) -> lis
 
 def respond(worlds: dict[str, World], cases: Sequence[Case], settings: argparse.Namespace) -> dict[str, Fractions]:
     """By measure and arm, what the event in a caption does to the frames from its beginning on."""
-    true = torch.from_numpy(np.stack([case.clip.frames for case in cases]))[:, settings.context :]
+    true = fidelity.true_frames(cases)[:, settings.context :]
     results: dict[str, Fractions] = {CHANGED: {}, CLOSER: {}}
     for arm, world in worlds.items():
         told, untold = (play(world, written(cases, arm, events), settings) for events in (True, False))

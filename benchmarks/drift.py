@@ -30,7 +30,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks import report
-from benchmarks.fidelity import load_clips, reconstruct
+from benchmarks.fidelity import Sampling, load_clips, reconstruct
 from benchmarks.frechet import frechet_interval
 from benchmarks.looks import looks
 from world_model.checkpoint import load_world
@@ -164,13 +164,34 @@ def compare(
     world: World, starts: Sequence[Start], features: Features, settings: argparse.Namespace
 ) -> tuple[list[Seen], dict[str, Seen]]:
     """What was seen of every segment of the rollouts, and of what stands beside them."""
+    sampling = Sampling(settings.seed, settings.steps, settings.batch)
     parts = segments(settings.horizon, world.config.chunk_latents)
+    return watch(world, starts, features, parts, sampling), beside(world, starts, features)
+
+
+def watch(
+    world: World, starts: Sequence[Start], features: Features, parts: Sequence[tuple[int, int]], sampling: Sampling
+) -> list[Seen]:
+    """What was seen of every segment of the rollouts."""
     generated: list[list[Seen]] = [[] for _ in parts]
+    bar = tqdm(total=len(starts) * parts[-1][1], unit="frame", desc="generating")
+    for first in range(0, len(starts), sampling.batch):
+        batch = starts[first : first + sampling.batch]
+        last = torch.from_numpy(np.stack([start.clip.frames[CONTEXT - 1] for start in batch]))
+        seeds = [sampling.seed * 1_000_003 + first + slot for slot in range(len(batch))]
+        for place, frames in enumerate(roll_out(world, batch, parts, seeds, sampling.steps)):
+            generated[place].append(see(frames, last, features))
+            last = frames[:, -1]
+            bar.update(len(batch) * frames.shape[1])
+    bar.close()
+    return [together(seen) for seen in generated]
+
+
+def beside(world: World, starts: Sequence[Start], features: Features) -> dict[str, Seen]:
+    """What was seen of the true game, of the codec's pictures of it, and of the last true frame, repeated."""
     rivals: dict[str, list[Seen]] = {TRUE: [], CODEC: [], FLOOR: []}
-    bar = tqdm(total=len(starts) * settings.horizon, unit="frame", desc="generating")
-    for first in range(0, len(starts), settings.batch):
-        batch = starts[first : first + settings.batch]
-        true = torch.from_numpy(np.stack([start.clip.frames for start in batch]))
+    for start in starts:
+        true = torch.tensor(start.clip.frames)[None]
         last = true[:, CONTEXT - 1]
         videos = {
             TRUE: true[:, CONTEXT:],
@@ -179,13 +200,7 @@ def compare(
         }
         for name, frames in videos.items():
             rivals[name].append(see(frames, last, features))
-        seeds = [settings.seed * 1_000_003 + first + slot for slot in range(len(batch))]
-        for place, frames in enumerate(roll_out(world, batch, parts, seeds, settings.steps)):
-            generated[place].append(see(frames, last, features))
-            last = frames[:, -1]
-            bar.update(len(batch) * frames.shape[1])
-    bar.close()
-    return [together(seen) for seen in generated], {name: together(seen) for name, seen in rivals.items()}
+    return {name: together(seen) for name, seen in rivals.items()}
 
 
 def summarise(seen: Seen, reference: Sequence[np.ndarray], seed: int) -> dict[str, report.Interval]:

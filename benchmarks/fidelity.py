@@ -36,6 +36,7 @@ from world_model.controls import PERSPECTIVE
 from world_model.data.clips import Clip
 from world_model.data.store import ClipStore
 from world_model.rollout import WorldStream
+from world_model.sampling import Sampler, block_euler
 from world_model.world import World
 
 QUICK_STARTS, QUICK_HORIZON = 16, 32
@@ -53,6 +54,16 @@ class Case:
     clip: Clip
     shuffled: np.ndarray  # float32 [context + horizon, 6]: the same perspective, all else from another case
     level: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How frames are generated."""
+
+    seed: int
+    steps: int | None = None  # network evaluations per chunk; None: the world's
+    batch: int = 16  # rollouts side by side
+    sampler: Sampler = block_euler
 
 
 def load_clips(
@@ -88,7 +99,11 @@ def choose_cases(store: ClipStore, starts: int, frames: int) -> list[Case]:
             f"{store.path} has {len(long_enough)} clips of at least {frames} frames and {max(2, starts)} are needed; "
             "record more or longer clips, or lower --starts, --horizon or --context"
         )
-    clips = [store.window(long_enough[k * len(long_enough) // starts], 0, frames) for k in range(starts)]
+    return cases_of([store.window(long_enough[k * len(long_enough) // starts], 0, frames) for k in range(starts)])
+
+
+def cases_of(clips: Sequence[Clip]) -> list[Case]:
+    """Clips of the same length, each with the actions of one half the list away."""
     cases = []
     for index, clip in enumerate(clips):
         other = clips[(index + len(clips) // 2) % len(clips)].actions.copy()
@@ -116,6 +131,32 @@ def generate(stream: WorldStream, cases: Sequence[Case], rows: np.ndarray, conte
     return torch.cat(chunks, dim=1)
 
 
+def play(world: World, cases: Sequence[Case], rows: np.ndarray, context: int, sampling: Sampling) -> Tensor:
+    """Frames ``[cases, horizon, H, W, 3]`` of all cases, each with a seed of its own, see `generate`."""
+    parts = []
+    for first in tqdm(range(0, len(cases), sampling.batch), unit="batch", desc="generating", leave=False):
+        batch = slice(first, first + sampling.batch)
+        seeds = [sampling.seed * 1_000_003 + first + slot for slot in range(len(cases[batch]))]
+        stream = world.stream(len(seeds), sampling_steps=sampling.steps, sampler=sampling.sampler)
+        parts.append(generate(stream, cases[batch], rows[batch], context, seeds))
+    return torch.cat(parts)
+
+
+def true_frames(cases: Sequence[Case]) -> Tensor:
+    """The recorded frames ``[cases, context + horizon, H, W, 3]``."""
+    return torch.from_numpy(np.stack([case.clip.frames for case in cases]))
+
+
+def true_rows(cases: Sequence[Case]) -> np.ndarray:
+    """The recorded actions ``[cases, context + horizon, 6]``."""
+    return np.stack([case.clip.actions for case in cases])
+
+
+def shuffled_rows(cases: Sequence[Case]) -> np.ndarray:
+    """Those of other cases, ``[cases, context + horizon, 6]``."""
+    return np.stack([case.shuffled for case in cases])
+
+
 @torch.inference_mode()
 def reconstruct(world: World, frames: Tensor, context: int) -> Tensor:
     """True frames ``[B, context + horizon, H, W, 3]`` through the codec and back, without the context."""
@@ -126,25 +167,22 @@ def reconstruct(world: World, frames: Tensor, context: int) -> Tensor:
 
 def compare(world: World, cases: Sequence[Case], settings: argparse.Namespace) -> dict[str, dict[str, np.ndarray]]:
     """Per measure and contestant, values ``[starts, horizon]``."""
-    context, horizon = settings.context, settings.horizon
-    values: dict[str, dict[str, list[Tensor]]] = {measure: {} for measure in MEASURES}
-    bar = tqdm(total=len(cases) * horizon * 2, unit="frame", desc="generating")
-    for first in range(0, len(cases), settings.batch):
-        batch = cases[first : first + settings.batch]
-        stream = world.stream(len(batch), sampling_steps=settings.steps)
-        seeds = [settings.seed * 1_000_003 + first + slot for slot in range(len(batch))]
-        true = torch.from_numpy(np.stack([case.clip.frames for case in batch]))
-        rivals = {}
-        for name, rows in ((GENERATED, [c.clip.actions for c in batch]), (SHUFFLED, [c.shuffled for c in batch])):
-            rivals[name] = generate(stream, batch, np.stack(rows), context, seeds)
-            bar.update(len(batch) * horizon)
-        rivals[FLOOR] = true[:, context - 1 : context].expand(-1, horizon, -1, -1, -1)
-        rivals[CEILING] = reconstruct(world, true, context)
-        for measure, (function, _) in MEASURES.items():
-            for name, frames in rivals.items():
-                values[measure].setdefault(name, []).append(function(frames, true[:, context:]))
-    bar.close()
-    return {measure: {name: torch.cat(v).numpy() for name, v in by.items()} for measure, by in values.items()}
+    context, sampling = settings.context, Sampling(settings.seed, settings.steps, settings.batch)
+    true = true_frames(cases)
+    ahead = true[:, context:]
+    rivals = {
+        GENERATED: play(world, cases, true_rows(cases), context, sampling),
+        SHUFFLED: play(world, cases, shuffled_rows(cases), context, sampling),
+        FLOOR: true[:, context - 1 : context].expand_as(ahead),
+        CEILING: reconstruct(world, true, context),
+    }
+    return {
+        measure: {
+            name: torch.stack([function(one, other) for one, other in zip(frames, ahead, strict=True)]).numpy()
+            for name, frames in rivals.items()
+        }
+        for measure, (function, _) in MEASURES.items()
+    }
 
 
 def summarise(

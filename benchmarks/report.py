@@ -103,6 +103,22 @@ def bootstrap(
     return Interval(float(statistic(values)), float(low), float(high), len(values))
 
 
+def crossed_bootstrap(values: np.ndarray, seed: int = 0) -> Interval:
+    """The mean of ``values [seeds, levels]`` with its percentile bootstrap interval over both: seeds are drawn again,
+    and levels, the same ones for all seeds. A single seed leaves the interval to the levels alone.
+
+    Raises:
+        ValueError: for no values.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if not values.size:
+        raise ValueError(f"there are no values in an array of the shape {values.shape}; give at least one")
+    rng = np.random.default_rng(seed)
+    rows, columns = (rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n for n in values.shape)
+    low, high = np.quantile(((rows @ values) * columns).sum(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(values.mean()), float(low), float(high), values.size)
+
+
 def machine() -> dict[str, object]:
     """What the numbers were measured on: processor, cores, threads and versions."""
     return {
@@ -227,9 +243,15 @@ def _is_power(position: float) -> bool:
 
 
 def command_line(description: str) -> argparse.ArgumentParser:
+    """A parser with what all benchmarks of one world take."""
+    parser = worldless_command_line(description)
+    parser.add_argument("--world", default="doom", help="a bundled world or a folder with one (default: %(default)s)")
+    return parser
+
+
+def worldless_command_line(description: str) -> argparse.ArgumentParser:
     """A parser with what all benchmarks take."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--world", default="doom", help="a bundled world or a folder with one (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a smaller run, under three minutes on two cores")
     parser.add_argument("--seed", type=int, default=0, help="of recordings, rollouts and intervals")
     parser.add_argument("--threads", type=int, help="of torch (default: as torch finds them)")
@@ -239,10 +261,15 @@ def command_line(description: str) -> argparse.ArgumentParser:
 
 
 def add_rollout_options(parser: argparse.ArgumentParser, starts: int, horizon: int) -> None:
-    """What benchmarks take that generate videos from true starts; with their defaults for two of the options."""
+    """What benchmarks take that generate videos from true starts in one way; with defaults for two of the options."""
+    add_start_options(parser, starts, horizon)
+    parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
+
+
+def add_start_options(parser: argparse.ArgumentParser, starts: int, horizon: int) -> None:
+    """The same without how a chunk is made."""
     parser.add_argument("--starts", type=int, default=starts, help="starts in held-out levels (default: %(default)s)")
     parser.add_argument("--horizon", type=int, default=horizon, help="frames to generate (default: %(default)s)")
-    parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
     parser.add_argument("--batch", type=int, default=16, help="rollouts side by side (default: %(default)s)")
     parser.add_argument("--data", type=Path, help="a clip store of held-out levels (default: record one)")
 

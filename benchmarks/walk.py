@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks import report
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.rollout import WorldStream
+from world_model.sampling import Sampler
 from world_model.world import World
 
 BLOCK_STEPS = 10  # timed at once: long enough for the clock, short enough that both streams meet the same machine
@@ -25,9 +26,11 @@ class Flatness:
     ratio: report.Interval
 
 
-def begin(world: World, slots: int, seed: int, sampling_steps: int | None = None) -> WorldStream:
+def begin(
+    world: World, slots: int, seed: int, sampling_steps: int | None = None, sampler: Sampler | None = None
+) -> WorldStream:
     """A stream whose slots all begin from text."""
-    stream = world.stream(slots, sampling_steps=sampling_steps)
+    stream = world.stream(slots, sampling_steps=sampling_steps, sampler=sampler)
     stream.reset(range(slots), [None] * slots, [CAPTION] * slots, [seed + slot for slot in range(slots)])
     return stream
 

@@ -97,3 +97,16 @@ def test_results_and_a_plot_are_written(tmp_path, monkeypatch):
     curve = report.Curve("generated", [1, 2], [interval, interval])
     report.plot(tmp_path / "b" / "plot.png", {"PSNR (dB)": [curve], "SSIM": [curve]}, "frames")
     assert (tmp_path / "b" / "plot.png").stat().st_size > 1000
+
+
+def test_crossed_intervals_cover_seeds_and_levels():
+    rng = np.random.default_rng(0)
+    levels = rng.normal(0, 1, 60)
+    alike, apart = levels + np.zeros((3, 1)), levels + np.array([[-2.0], [0.0], [2.0]])
+    alone, one, other = (report.crossed_bootstrap(values) for values in (alike[:1], alike, apart))
+    assert (alone.low, alone.high) == pytest.approx((one.low, one.high), abs=0.05)
+    assert alone.high - alone.low == pytest.approx(2 * 1.96 * levels.std() / 60**0.5, rel=0.1)
+    assert other.mean == pytest.approx(levels.mean()) and other.high - other.low > 2 * (one.high - one.low)
+    assert other.count == 180
+    with pytest.raises(ValueError, match="no values in an array of the shape"):
+        report.crossed_bootstrap(np.zeros((0, 4)))

@@ -45,10 +45,10 @@ def run_curriculum(first: StageRun, limits: Mapping[str, Budget]) -> Path:
         KeyboardInterrupt: naming the stage, when SIGINT or SIGTERM asked to stop; what was trained is then saved.
     """
     runs = _runs(first)
-    _check_order(runs, limits)
+    check_order(runs, limits)
     with _sigterm_as_interrupt():
         for run in runs:
-            _train(run, limits[run.stage])
+            finish_stage(run, limits[run.stage])
     write_report(first.out, {run.stage: run.out for run in runs})
     return runs[-1].out / "world"
 
@@ -71,7 +71,8 @@ def _runs(first: StageRun) -> list[StageRun]:
     return runs
 
 
-def _check_order(runs: Sequence[StageRun], limits: Mapping[str, Budget]) -> None:
+def check_order(runs: Sequence[StageRun], limits: Mapping[str, Budget]) -> None:
+    """Raise ValueError when a stage that would be trained on has been begun from by the one after it."""
     for run, following in pairwise(runs):
         if not _finished(run, limits[run.stage]) and (following.out / "run.json").is_file():
             raise ValueError(
@@ -80,8 +81,13 @@ def _check_order(runs: Sequence[StageRun], limits: Mapping[str, Budget]) -> None
             )
 
 
-def _train(run: StageRun, budget: Budget) -> None:
-    """Train a stage to the end of its budget, if it is not there yet, and export its world."""
+def finish_stage(run: StageRun, budget: Budget) -> None:
+    """Train a stage to the end of its budget, if it is not there yet, and export its world to ``run.out / "world"``.
+
+    Raises:
+        ValueError: as `run_stage` does.
+        KeyboardInterrupt: naming the stage, when SIGINT or SIGTERM asked to stop; what was trained is then saved.
+    """
     if _finished(run, budget):
         remember(run, JoinedStore(run.data))
         print(f"{run.stage} is finished after {progress_of(run.out).step} steps")

@@ -16,7 +16,7 @@ import copy
 import torch
 from torch import Tensor
 
-from world_model.config import FewStepConfig, WorldConfig
+from world_model.config import FewStepConfig
 from world_model.parallel_decoder import ParallelDecoder
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.latents import LatentStore
@@ -103,10 +103,7 @@ class DataFreeFewStepStage(FewStepStage):
     """The same with the student's own samples: noise, walked down with its own heads to where the block begins."""
 
     name = "few_step_data_free"
-
-    @classmethod
-    def settings(cls, config: WorldConfig) -> FewStepConfig:
-        return config.curriculum.few_step
+    settings_name = "few_step"
 
     @torch.no_grad()
     def block_starts(self, batch: dict[str, Tensor], start: Tensor) -> Noisy:

@@ -33,6 +33,7 @@ class StageRun:
     teacher: str | None = None  # world or run whose scores the stage follows, for those that have a teacher
     preset: str = "doom"  # sizes of the random weights
     seed: int = 0  # of the random weights
+    training_seed: int | None = None  # of what the training steps draw; None: that of the configuration
     clips: int | None = None  # use only the first so many clips of each recording
     device: str | None = None  # cpu or cuda; None: the best there is
 
@@ -79,7 +80,13 @@ def remember(run: StageRun, store: JoinedStore) -> None:
         ValueError: naming what differs.
     """
     start = run.start or f"random weights of {run.preset}, seed {run.seed}"
-    wanted = {"stage": run.stage, "start": start, "recordings": store.digest, "clips": run.clips}
+    wanted = {
+        "stage": run.stage,
+        "start": start,
+        "recordings": store.digest,
+        "clips": run.clips,
+        "training_seed": run.training_seed,
+    }
     if run.teacher is not None:
         wanted["teacher"] = run.teacher
     file = run.out / "run.json"
@@ -117,15 +124,18 @@ def _check_teacher(run: StageRun) -> None:
 
 def _given_world(run: StageRun) -> World:
     """The world that a run is told to start from, as its stage trains it."""
-    world = World.random(run.preset, run.seed) if run.start is None else _found(run.start)
-    return world if run.stage in CODEC_STAGES else STAGES[run.stage].starts_from(world)
+    kind = STAGES[run.stage]
+    world = World.random(run.preset, run.seed) if run.start is None else find_present_world(run.start)
+    if run.training_seed is not None:
+        world.config = kind.seeded(world.config, run.training_seed)
+    return world if run.stage in CODEC_STAGES else kind.starts_from(world)
 
 
 def _given_teacher(run: StageRun) -> World:
-    return _found(str(run.teacher)).with_blocks(())
+    return find_present_world(str(run.teacher)).with_blocks(())
 
 
-def _found(name: str) -> World:
+def find_present_world(name: str) -> World:
     """The world of a run, or a world by name or folder, with the settings of its preset now."""
     exported = Path(name) / "world"
     return with_present_settings(load_world(exported if exported.is_dir() else name))

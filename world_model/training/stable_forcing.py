@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from world_model.config import StableForcingConfig, WorldConfig
+from world_model.config import StableForcingConfig
 from world_model.flow import shift_levels, training_levels
 from world_model.training.clip_scores import ClipScores, ScoredRollout, check_teacher
 from world_model.training.collapse import CollapseWatch, Look
@@ -40,6 +40,7 @@ class StableForcingStage(NetworkStage):
     """
 
     name = "stable_forcing"
+    settings_name = "stable_forcing"  # of the ablations, too
     config: StableForcingConfig
     truncated = False  # a chunk of a rollout always runs through all of its evaluations
 
@@ -57,10 +58,6 @@ class StableForcingStage(NetworkStage):
     def starts_from(cls, world: World) -> World:
         """The world itself when it was distilled; else with heads that are copies of its last layer."""
         return world if world.config.flow.blocks else world.with_blocks(world.config.curriculum.few_step.blocks)
-
-    @classmethod
-    def settings(cls, config: WorldConfig) -> StableForcingConfig:
-        return config.curriculum.stable_forcing  # of the ablations, too
 
     def seeing(self, teacher: World) -> World:
         """The teacher with the memory that the scores see: the compressed one that it was trained with."""

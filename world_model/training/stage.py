@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -22,12 +23,19 @@ class Stage(nn.Module):
     """A module whose ``forward(batch)`` is its loss and some metrics, and whose ``batch`` draws everything random."""
 
     name: ClassVar[str]
+    settings_name: ClassVar[str | None] = None  # whose part of a curriculum's configuration it has; None: its own
     config: TrainingConfig
 
     @classmethod
     def settings(cls, config: WorldConfig) -> TrainingConfig:
         """The stage's part of a world's configuration."""
-        return getattr(config.curriculum, cls.name)
+        return getattr(config.curriculum, cls.settings_name or cls.name)
+
+    @classmethod
+    def seeded(cls, config: WorldConfig, seed: int) -> WorldConfig:
+        """The configuration with another seed of what this stage's training steps draw."""
+        settings = replace(cls.settings(config), seed=seed)
+        return replace(config, curriculum=replace(config.curriculum, **{cls.settings_name or cls.name: settings}))
 
     def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         """What step ``step`` trains on, a function of the arguments alone."""

@@ -127,7 +127,7 @@ class StableForcingConfig(TrainingConfig):
     ema_decay: float = 0.98
     start: int = 8  # true latents that a rollout begins with
     clips: int = 4  # of one rollout, at most
-    evaluations: tuple[int, ...] = (2, 4)  # of a chunk: each rollout draws one of these, so that all of them learn
+    evaluations: tuple[int, ...] = (2, 4)  # of a chunk: a rollout draws one of these, if the blocks allow it
     growth_steps: int = 100  # over which a rollout grows from one clip to that
     ratio: int = 2  # steps of the fake score for each one of the student
     normalised: bool = True  # a clip's direction over its distance from the real estimate (DMD); False: Algorithm 1

@@ -38,7 +38,7 @@ class Rollout:
     frames: Tensor  # [B, T * r, 3, H, W] in [-1, 1]; the first latent's picture r times
     moments: list[Moment]  # one for each chunk, at a random evaluation
     start: int  # S
-    evaluations: int | None  # of each chunk; None: the world's own number
+    evaluations: int | None = None  # of each chunk; None: the world's own number
 
 
 class Student:
@@ -101,7 +101,7 @@ class Student:
             first = rollout.start + number * self.n
             where = slice(first, first + self.n)
             self._set_caption(past, batch, first)
-            evaluation = evaluations_of(self.world, rollout.evaluations)[moment.index]  # anew, as each chunk's graph is freed
+            evaluation = evaluations_of(self.world, rollout.evaluations)[moment.index]  # anew: each graph is freed
             view = self.chunks.view(past, self.n)
             predicted = self.chunks.predict(view, moment.x, batch["actions"][:, where], evaluation)
             yield where, evaluation.clean(moment.x, *predicted)

@@ -47,8 +47,6 @@ class StableForcingStage(NetworkStage):
     def __init__(self, world: World, store: LatentStore, config: StableForcingConfig, teacher: World) -> None:
         super().__init__(world, store, config)
         check_teacher(teacher, world)
-        for count in config.evaluations:
-            world.parallel_decoder.bounds(count)
         world.text.requires_grad_(False)
         self.student = Student(world)
         self.scores = ClipScores(self.seeing(teacher), store, config)
@@ -77,12 +75,13 @@ class StableForcingStage(NetworkStage):
 
     def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         config, n = self.config, self.world.config.chunk_latents
+        blocks = len(self.world.config.flow.blocks)
         clips, shift = self._clips(step), self.world.config.flow.shift
         batch = self.store.windows(config.batch, config.start + clips * config.frames, generator)
         low, high = LEVEL_RANGE
         levels = low + (high - low) * torch.rand(clips, config.batch, generator=generator)
-        chosen = torch.randint(len(config.evaluations), (), generator=generator)
-        evaluations = config.evaluations[int(chosen)]
+        allowed = [n for n in config.evaluations if blocks % n == 0] or [blocks]
+        evaluations = allowed[int(torch.randint(len(allowed), (), generator=generator))]
         return batch | {
             "noise": torch.randn(batch["latents"].shape, generator=generator),
             "evaluations": torch.tensor(evaluations),

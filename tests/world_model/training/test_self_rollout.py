@@ -89,7 +89,7 @@ def test_truncation_costs_only_the_evaluations_up_to_the_moment(stage):
     counts = []
     for exits, truncated in (([0] * chunks, True), ([3] * chunks, True), ([0] * chunks, False)):
         runs.clear()
-        stage.student.roll_out(batch, stage.config.start, exits, truncated)
+        stage.student.roll_out(batch, stage.config.start, exits, truncated=truncated)
         counts.append(len(runs))
     handle.remove()
     assert counts[1] == counts[2] == counts[0] + 3 * chunks

@@ -31,7 +31,8 @@ def drawn(stage, step=0):
 
 def rolled(stage, batch):
     """A rollout and how the scores read it."""
-    rollout = stage.student.roll_out(batch, stage.config.start, batch["exits"].tolist())
+    evaluations = int(batch["evaluations"])
+    rollout = stage.student.roll_out(batch, stage.config.start, batch["exits"].tolist(), evaluations)
     return rollout, ScoredRollout.of(batch, rollout.latents, stage.student.coarse(rollout), stage._cut(rollout))
 
 
@@ -130,7 +131,7 @@ def predicted_anew(stage, batch, rollout, number):
             chunks.commit(past, rollout.latents[:, begin:end], frames, batch["actions"][:, begin:end])
     past.active = active[:, first]
     moment = rollout.moments[number]
-    evaluation = evaluations_of(stage.world)[moment.index]
+    evaluation = evaluations_of(stage.world, rollout.evaluations)[moment.index]
     actions = batch["actions"][:, first : first + n]
     displacement, endpoint = chunks.predict(chunks.view(past, n), moment.x, actions, evaluation)
     return moment.x + displacement - evaluation.last * endpoint
@@ -252,7 +253,7 @@ def test_a_truncated_stage_rolls_out_truncated(tiny_world, forcing, monkeypatch)
         stage = forcing(tiny_world, kind)
         asked, roll_out = [], stage.student.roll_out
         stage.student.roll_out = lambda b, s, e, t, asked=asked, roll_out=roll_out: (
-            asked.append(t) or roll_out(b, s, e, t)
+            asked.append(t) or roll_out(b, s, e, k, t)
         )
         stage(drawn(stage) | {"look": torch.tensor(False), "for_student": torch.tensor(False)})
         assert asked == [truncated]

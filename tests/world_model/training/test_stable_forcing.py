@@ -252,7 +252,7 @@ def test_a_truncated_stage_rolls_out_truncated(tiny_world, forcing, monkeypatch)
     for kind, truncated in ((StableForcingStage, False), (TruncatedForcingStage, True)):
         stage = forcing(tiny_world, kind)
         asked, roll_out = [], stage.student.roll_out
-        stage.student.roll_out = lambda b, s, e, t, asked=asked, roll_out=roll_out: (
+        stage.student.roll_out = lambda b, s, e, k, t, asked=asked, roll_out=roll_out: (
             asked.append(t) or roll_out(b, s, e, k, t)
         )
         stage(drawn(stage) | {"look": torch.tensor(False), "for_student": torch.tensor(False)})

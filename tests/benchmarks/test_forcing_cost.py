@@ -19,7 +19,7 @@ PER_SLOT = TINY.memory_grid[0] * TINY.memory_grid[1]
 RESTFUL = replace(TINY, curriculum=replace(  # one evaluation for a chunk, and a short beginning
     TINY.curriculum,
     few_step=replace(TINY.curriculum.few_step, blocks=(8,)),
-    stable_forcing=replace(TINY.curriculum.stable_forcing, start=2),
+    stable_forcing=replace(TINY.curriculum.stable_forcing, start=4),
 ))  # fmt: skip
 START = RESTFUL.curriculum.stable_forcing.start
 

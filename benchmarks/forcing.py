@@ -22,8 +22,10 @@ from world_model.world import World
 CLIPWISE, FULL = "clip-wise", "full context"
 STAGES = {CLIPWISE: StableForcingStage, FULL: FullContextForcingStage}
 PARTS = ROLLOUT, SCORING, REPLAY, FAKE, REST = "1 rollout", "2 scoring", "3 replay", "4 fake score", "optimisers"
+SCORED = SCORING, FAKE  # what depends on what the scores see
 WARM = 1_000_000  # steps over which a rollout grows from one clip, with which a process warms up, to all of them
 WORKING_MAPS, ROWS = 5, 50  # see `predicted_growth`; measured with the doom preset
+LEARNING = 3  # what a trained weight needs: a gradient and AdamW's two moments
 GIB = 2**30
 
 
@@ -42,8 +44,8 @@ class Cost:
     laps: dict[str, Lap]  # for each of `PARTS`
     grown: int  # bytes that the process has grown by since before its first iteration
 
-    def total(self, what: str) -> float:
-        return sum(getattr(lap, what) for lap in self.laps.values())
+    def total(self, what: str, parts: tuple[str, ...] = PARTS) -> float:
+        return sum(getattr(self.laps[part], what) for part in parts)
 
     def most(self, what: str) -> int:
         return max(getattr(lap, what) for lap in self.laps.values())
@@ -72,8 +74,10 @@ class Forcing:
         config = self.stage.scores.real.world.config
         ends = range(start + clip, start + end + 1, clip)
         tokens = max(len(bidirectional(config, stop, stop - clip).group) for stop in ends)
-        on_cpu = self.device.type == "cpu"  # a GPU's allocator keeps to the limit by itself
-        return Prospect(tokens, predicted_growth(config, tokens, self.training.batch) if on_cpu else 0)
+        if self.device.type != "cpu":
+            return Prospect(tokens, 0)  # a GPU's allocator keeps to the limit by itself
+        trained = sum(p.numel() * p.element_size() for p in self.stage.parameters() if p.requires_grad)
+        return Prospect(tokens, LEARNING * trained + predicted_growth(config, tokens, self.training.batch))
 
     def iterate(self, warming: bool = False) -> Cost | None:
         """One iteration, and what it took; None when there was not enough memory. Warming up has rollouts of a clip."""
@@ -119,7 +123,7 @@ class Forcing:
 
 
 def predicted_growth(config: WorldConfig, tokens: int, batch: int) -> int:
-    """Roughly the bytes by which a process on a CPU grows: the fake score's graph of its longest sequence, in bf16.
+    """Roughly the bytes that scores need on a CPU: the fake score's graph of its longest sequence, in bf16.
 
     Each layer keeps its attention weights, and activations of some 50 widths for each token; the layer at work has some
     attention weights more at hand.

@@ -15,7 +15,8 @@ one that updates the student, in bf16, without a look at whether the student col
 
 What would grow by more than --limit-gb is not run: on a CPU that is predicted, on a GPU it is what a process may
 allocate. Each process first runs a rollout of one clip to warm up. Intervals are 95 % bootstrap intervals over
-iterations; those of ratios pair the iterations that ran one after the other. --quick runs one iteration of each.
+iterations; those of ratios pair the iterations that ran one after the other. --quick runs one iteration of each, and no
+rollout of more than 160 latents.
 
 examples:
   python -m benchmarks.forcing_cost --quick
@@ -37,12 +38,13 @@ import torch
 from tqdm import tqdm
 
 from benchmarks import report
-from benchmarks.forcing import CLIPWISE, FULL, GIB, PARTS, REPLAY, STAGES, Apart, Cost, Forcing, Prospect
+from benchmarks.forcing import CLIPWISE, FULL, GIB, PARTS, REPLAY, SCORED, STAGES, Apart, Cost, Forcing, Prospect
 from benchmarks.iteration import MIB
 from world_model.checkpoint import check_device
 from world_model.config import PRESETS, WorldConfig
 
 ROLLOUTS, CLIP = (32, 96, 320), 32  # latents
+QUICK_LONGEST = 160
 ROUNDS, QUICK_ROUNDS = 3, 1
 FEW, MANY = 4, 40  # chunks whose replay is compared
 OUT_OF_MEMORY = "out of memory"
@@ -106,15 +108,21 @@ def replay_held(config: WorldConfig, settings: argparse.Namespace) -> dict[int, 
 
 
 def ratios(lines: Sequence[Line], seed: int) -> dict[int, dict[str, report.Interval]]:
-    """How many times as long full context takes, for each length at which both ran."""
+    """How many times as long full context takes, in all and for the scores, for each length at which both ran."""
     of = {(line.scores, line.rollout): line.costs for line in lines}
     found = {}
     for rollout in dict.fromkeys(line.rollout for line in lines):
         pairs = list(zip(of[CLIPWISE, rollout], of[FULL, rollout], strict=False))
         if pairs:
             found[rollout] = {
-                what: report.bootstrap([b.total(what) / a.total(what) for a, b in pairs], seed, statistic=np.median)
-                for what in ("seconds", "processor")
+                name: report.bootstrap(
+                    [b.total(what, parts) / a.total(what, parts) for a, b in pairs], seed, statistic=np.median
+                )
+                for name, what, parts in (
+                    ("seconds", "seconds", PARTS),
+                    ("processor", "processor", PARTS),
+                    ("scores", "seconds", SCORED),
+                )
             }
     return found
 
@@ -141,7 +149,7 @@ def sentences(found: dict[int, dict[str, report.Interval]], held: dict[int, int]
     """What the table says."""
     said = [
         f"{rollout} latents: full context takes {of['seconds'].text(2)} times as long "
-        f"({of['processor'].text(2)} on the processor)"
+        f"({of['processor'].text(2)} on the processor), its scores {of['scores'].text(2)} times"
         for rollout, of in found.items()
     ]
     few, many = (held[chunks] / MIB for chunks in (FEW, MANY))
@@ -186,6 +194,8 @@ def main(settings: argparse.Namespace) -> None:
     config = PRESETS[settings.preset]
     check(settings, config)
     if settings.quick:
+        longest = max(settings.clip, QUICK_LONGEST // settings.clip * settings.clip)
+        settings.rollouts = sorted({min(rollout, longest) for rollout in settings.rollouts})
         settings.rounds = min(settings.rounds, QUICK_ROUNDS)
     held = replay_held(config, settings)
     lines: list[Line] = []

@@ -74,6 +74,10 @@ class ByteEncoder(nn.Module):
         pooled = self.pool(queries, x, x, key_padding_mask=hide, need_weights=False)[0]
         return self.standardise((queries + pooled).flatten(1)).unflatten(1, (len(self.queries), -1)).to(x.dtype)
 
+    def train(self, mode: bool = True) -> ByteEncoder:
+        """A frozen encoder stays as it is in a rollout: it keeps the statistics of the training before."""
+        return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
+
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Encode texts on the encoder's device: ``[n, tokens_per_field, width]``."""
         codes = to_bytes(texts, self.config.max_bytes).to(self.positions.device)

@@ -24,6 +24,8 @@ class NetworkStage(Stage):
         self.store = store
         self.config = config
         world.codec.requires_grad_(False)
+        if config.caption_rate == 0:
+            world.text.requires_grad_(False)  # its statistics stay, too
 
     @classmethod
     def starts_from(cls, world: World) -> World:

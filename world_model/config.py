@@ -120,7 +120,7 @@ class StableForcingConfig(TrainingConfig):
     batch: int = 4
     history: int = 0
     learning_rate: float = 3e-5  # of the student
-    score_learning_rate: float = 1e-4  # of the fake score
+    score_learning_rate: float = 2e-4  # of the fake score
     caption_rate: float = 0.0
     decay_fraction: float = 0.2
     warmup_steps: int = 20

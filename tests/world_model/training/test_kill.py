@@ -88,6 +88,8 @@ def assert_same(one: Path, two: Path) -> None:
         assert all(torch.equal(bits(left[name]), bits(right[name])) for name in left), first.name
     losses = [[(entry["step"], entry["loss"]) for entry in read_losses(run)] for run in (one, two)]
     assert losses[0] == losses[1] and losses[0]
+    best = [[path.name for path in checkpointing.checkpoints(run / checkpointing.BEST)] for run in (one, two)]
+    assert best[0] == best[1]
 
 
 def train_undisturbed_and_killed(train, folder: Path, what: list[str], stages: Sequence[str]) -> None:
@@ -124,6 +126,7 @@ def test_a_kill_at_any_moment_of_a_checkpoint_leaves_whole_ones(train, tmp_path)
 @pytest.mark.parametrize("stage", KILLED)
 def test_a_stage_that_is_killed_ten_times_ends_as_if_it_had_not_been(train, tmp_path, stage):
     train_undisturbed_and_killed(train, tmp_path, ["--stage", stage, "--steps", str(STEPS)], [""])
+    assert checkpointing.progress_of(tmp_path / "killed").step == STEPS  # it did not stop itself
 
 
 def test_a_curriculum_that_is_killed_ten_times_ends_as_if_it_had_not_been(train, tmp_path):

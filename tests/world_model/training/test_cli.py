@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 
 from world_model.checkpoint import load_world
+from world_model.config import TINY, TrainingConfig
 from world_model.training import cli
+from world_model.training.run import with_present_settings
 from world_model.training.stages import FORCING_STAGES, STAGES
+from world_model.world import World
 
 
 @pytest.fixture
@@ -113,6 +117,15 @@ def test_a_distilled_world_keeps_its_heads_only_where_they_go_on_to_learn(train,
             assert torch.equal(world.parallel_decoder.bias, learned)
     new = load_world(tmp_path / "few_step" / "start")
     assert torch.equal(new.parallel_decoder.bias[2], new.transformer.head.bias)
+
+
+def test_present_settings_of_a_preset_leave_a_distilled_world_its_heads():
+    old = replace(TINY, flow=replace(TINY.flow, shift=9.0), curriculum=replace(TINY.curriculum, codec=TrainingConfig()))
+    world = with_present_settings(World.random(old).with_blocks((3, 1)).fused())
+    flow = world.config.flow
+    assert (flow.blocks, flow.fused, flow.sampling_steps) == ((3, 1), True, 2)
+    assert flow.shift == TINY.flow.shift and world.config.curriculum == TINY.curriculum
+    assert with_present_settings(World.random(old)).config == TINY
 
 
 def test_a_fused_export_is_smaller_and_only_of_a_distilled_world(train, tmp_path, hasty_world):

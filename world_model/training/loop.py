@@ -86,6 +86,7 @@ def train(
 
     bar = tqdm(total=budget.steps, initial=progress.step, desc=stage.name, disable=not accelerator.is_main_process)
     last_saved = last = time.monotonic()
+    recent: dict[str, torch.Tensor] = {}  # the newest of each metric since the last entry; not every step has all
     with _Interruption() as interruption:
         while budget.used(progress) < 1 and not interruption.asked:
             factor = schedule(progress.step, budget.used(progress), config)
@@ -106,16 +107,18 @@ def train(
             progress.minutes += (now - last) / 60
             last = now
             bar.update()
+            recent |= metrics
             judgement = stage.judge(metrics)
             progress.collapsed = judgement.collapsed
             if judgement.best and accelerator.is_main_process:
                 checkpointing.save(run / checkpointing.BEST, progress, stage.weights(), average.values, [], description)
             if judgement.collapsed is not None:
                 accelerator.print(f"stopped at step {progress.step}: {judgement.collapsed}")
-            if progress.step % 10 == 0 or progress.step == budget.steps:
+            if progress.step % 10 == 0 or progress.step == budget.steps or judgement.collapsed is not None:
                 metrics = {"loss": loss.item(), "norm": float(norm), "rate": factor} | {
-                    name: float(value) for name, value in metrics.items()
+                    name: float(value) for name, value in recent.items()
                 }
+                recent.clear()
                 bar.set_postfix({name: f"{value:.4g}" for name, value in metrics.items()})
                 accelerator.log(metrics, step=progress.step)
                 if accelerator.is_main_process:

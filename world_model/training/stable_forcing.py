@@ -37,6 +37,9 @@ class StableForcingStage(NetworkStage):
 
     From a world without interval heads it is the ablation without few-step initialisation: the student then begins as
     the Euler solver of as many steps. For one process: gradients are summed inside ``forward``.
+
+    Raises:
+        ValueError: when the teacher does not fit (`check_teacher`), or rollouts and clips do not split into chunks.
     """
 
     name = "stable_forcing"
@@ -47,6 +50,12 @@ class StableForcingStage(NetworkStage):
     def __init__(self, world: World, store: LatentStore, config: StableForcingConfig, teacher: World) -> None:
         super().__init__(world, store, config)
         check_teacher(teacher, world)
+        n = world.config.chunk_latents
+        if (config.start - 1) % n or config.frames % n:
+            raise ValueError(
+                f"{config.start} true latents and clips of {config.frames} do not split into chunks of {n}; choose 1 + "
+                f"a multiple of {n} for start and a multiple of {n} for frames"
+            )
         world.text.requires_grad_(False)
         self.student = Student(world)
         self.scores = ClipScores(self.seeing(teacher), store, config)

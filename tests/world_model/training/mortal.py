@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ from safetensors import torch as tensor_files
 
 from world_model import checkpoint
 from world_model.training import checkpointing, cli, latents, loop
+from world_model.training.collapse import CollapseWatch
 
 CHANGES = {"open", "os.rename", "os.mkdir"}  # audit events that tell which path they are about
 REMOVALS = {"os.remove", "os.rmdir"}  # and those that tell it relative to an open folder
@@ -60,6 +62,10 @@ class Moments:
     def install(self) -> None:
         for module in (checkpoint, checkpointing, latents):
             module.save_file = self.save_file
+        CollapseWatch.BRIGHTNESS = CollapseWatch.CONTRAST = CollapseWatch.MOTION = (
+            math.inf
+        )  # of a random world: anything
+        CollapseWatch.RESPONSE = 0.0
         self.draw, loop.step_generator = loop.step_generator, self.step_generator
         sys.addaudithook(self.audit)
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from dataclasses import replace
 
 import pytest
+import torch
 
+from world_model.checkpoint import load_world
+from world_model.config import TINY, TrainingConfig
 from world_model.training import cli
+from world_model.training.run import with_present_settings
+from world_model.training.stages import FORCING_STAGES, STAGES
+from world_model.world import World
 
 
 @pytest.fixture
@@ -64,3 +71,79 @@ def test_a_mistake_is_told_and_leaves_nothing_behind(train, tmp_path, words, mes
 def test_recordings_of_another_size_are_refused(train):
     with pytest.raises(ValueError, match="pictures of 32x32 and the world 'doom' makes 64x64; record with --size 64"):
         train("--stage", "codec", "--steps", "1", "--preset", "doom")
+
+
+@pytest.mark.parametrize("stage", FORCING_STAGES)
+def test_a_forcing_stage_needs_a_teacher_until_it_has_begun(train, tmp_path, hasty_world, stage):
+    words = ("--stage", stage, "--start", str(hasty_world))
+    with pytest.raises(ValueError, match=f"{stage} needs a --teacher: the run or world of a history stage"):
+        train(*words, "--steps", "1")
+    assert not (tmp_path / "run").exists()
+    train(*words, "--teacher", str(hasty_world), "--steps", "1")
+    train(*words, "--steps", "2")
+    assert (tmp_path / "run" / "step-00000002").is_dir()
+    with pytest.raises(ValueError, match="is a run with teacher .*, not 'doom'"):
+        train(*words, "--teacher", "doom", "--steps", "3")
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - set(FORCING_STAGES)))
+def test_no_other_stage_takes_a_teacher(train, tmp_path, stage):
+    with pytest.raises(ValueError, match=f"{stage} has no teacher to choose; leave out --teacher elsewhere"):
+        train("--stage", stage, "--teacher", "elsewhere", "--steps", "1")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_teacher_of_other_latents_is_refused_before_anything_is_written(train, tmp_path, hasty_world):
+    train("--stage", "codec", "--steps", "1", "--start", str(hasty_world), "--out", str(tmp_path / "codec"))
+    with pytest.raises(ValueError, match="the teacher has another codec than the student"):
+        words = ("--stage", "stable_forcing", "--start", str(hasty_world), "--teacher", str(tmp_path / "codec"))
+        train(*words, "--steps", "1")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_distilled_world_keeps_its_heads_only_where_they_go_on_to_learn(train, tmp_path, hasty_world):
+    distilled = str(tmp_path / "run")
+    train("--stage", "few_step", "--start", str(hasty_world), "--steps", "2")
+    assert load_world(tmp_path / "run" / "world").config.flow.blocks == (2, 1)
+    kept = {"autoregressive": (), "few_step": (2, 1), "stable_forcing": (2, 1), "decoder": (2, 1)}
+    for stage, blocks in kept.items():
+        teacher = ("--teacher", distilled) if stage == "stable_forcing" else ()
+        train("--stage", stage, "--start", distilled, *teacher, "--steps", "1", "--out", str(tmp_path / stage))
+        world = load_world(tmp_path / stage / "start")
+        assert world.config.flow.blocks == blocks, stage
+        if teacher:
+            assert not load_world(tmp_path / stage / "teacher").config.flow.blocks
+            learned = load_world(tmp_path / "run" / "world").parallel_decoder.bias
+            assert torch.equal(world.parallel_decoder.bias, learned)
+    new = load_world(tmp_path / "few_step" / "start")
+    assert torch.equal(new.parallel_decoder.bias[2], new.transformer.head.bias)
+
+
+def test_present_settings_of_a_preset_leave_a_distilled_world_its_heads():
+    old = replace(TINY, flow=replace(TINY.flow, shift=9.0), curriculum=replace(TINY.curriculum, codec=TrainingConfig()))
+    world = with_present_settings(World.random(old).with_blocks((3, 1)).fused())
+    flow = world.config.flow
+    assert (flow.blocks, flow.fused, flow.sampling_steps) == ((3, 1), True, 2)
+    assert flow.shift == TINY.flow.shift and world.config.curriculum == TINY.curriculum
+    assert with_present_settings(World.random(old)).config == TINY
+
+
+def test_a_fused_export_is_smaller_and_only_of_a_distilled_world(train, tmp_path, hasty_world):
+    def export(*words):
+        parser = argparse.ArgumentParser()
+        cli.add_export_arguments(parser)
+        cli.export_main(parser.parse_args([str(word) for word in words]))
+
+    run = tmp_path / "run"
+    train("--stage", "few_step", "--start", str(hasty_world), "--steps", "1")
+    export(run, tmp_path / "whole")
+    export(run, tmp_path / "small", "--fused")
+    whole, small = (load_world(tmp_path / name) for name in ("whole", "small"))
+    assert small.config.flow.fused and not whole.config.flow.fused
+    assert (len(small.parallel_decoder.bias), len(whole.parallel_decoder.bias)) == (2, 3)
+    fused = whole.fused().parallel_decoder.weight
+    torch.testing.assert_close(small.parallel_decoder.weight, fused, atol=1e-2, rtol=1e-2)
+    train("--stage", "autoregressive", "--start", str(hasty_world), "--steps", "1", "--out", str(tmp_path / "plain"))
+    with pytest.raises(ValueError, match="has no parallel decoder to fuse; distil it first"):
+        export(tmp_path / "plain", tmp_path / "none", "--fused")
+    assert not (tmp_path / "none").exists()

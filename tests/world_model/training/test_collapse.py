@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from world_model.checkpoint import load_world
 from world_model.training import checkpointing, cli, loop
 from world_model.training.collapse import PATIENCE, CollapseWatch, Look
+from world_model.training.losses import read_losses
 
 TRUE = Look(torch.full((3,), 100.0), torch.full((3,), 40.0), torch.full((3,), 6.0))
 
@@ -127,6 +128,9 @@ def test_a_run_that_collapses_stops_keeps_its_best_and_is_over(train, tmp_path, 
     progress = checkpointing.progress_of(run)
     assert progress.step == 7 and progress.collapsed == "all is darker"
     assert "stopped at step 7: all is darker" in capsys.readouterr().out
+
+    entry = read_losses(run)[-1]  # has what was seen, and what only steps of the student tell
+    assert entry["step"] == 7 and {"distance", "response", "brightness_1", "motion_true", "direction"} <= entry.keys()
 
     best = checkpointing.checkpoints(run / "best")
     assert [path.name for path in best] == ["step-00000001", "step-00000003"]

@@ -50,12 +50,15 @@ def test_every_stage_starts_from_the_world_of_the_one_before_and_all_is_reported
     assert [(stage["stage"], stage["steps"], stage["world"]) for stage in stages] == [
         (name, STEPS, f"{name}/world") for name in ORDER
     ]
+    assert same_weights(folder / "history" / "world", folder / "stable_forcing" / "teacher")
     parts = {name: load_world(folder / name / "world") for name in ORDER}
     for stage in stages:
         world = parts[stage["stage"]]
         codec = sum(parameter.numel() for parameter in world.codec.parameters())
         others = sum(parameter.numel() for parameter in world.parameters()) - codec
         limit = codec if stage["stage"] == "codec" else others
+        if stage["stage"] == "stable_forcing":
+            limit *= 2  # the fake score is trained, too
         assert 0.5 * limit < stage["parameters_trained"] <= limit
         assert stage["first_loss"] > 0 and stage["steps_per_second"] > 0
     text = (folder / "report.md").read_text()
@@ -109,8 +112,8 @@ def test_a_start_skips_the_codec_and_first_skips_more(train, tmp_path):
     assert not (tmp_path / "all" / "codec").exists() and (tmp_path / "all" / "navigation").exists()
 
 
-def test_first_skips_the_stages_before_it(train, tmp_path):
-    train("--curriculum", "--first", ORDER[-1], "--steps", *GIVEN)
+def test_first_skips_the_stages_before_it(train, tmp_path, hasty_world):
+    train("--curriculum", "--first", ORDER[-1], "--teacher", str(hasty_world), "--steps", *GIVEN)
     assert sorted(path.name for path in (tmp_path / "all").iterdir() if path.is_dir()) == sorted([ORDER[-1], "cache"])
 
 
@@ -136,6 +139,13 @@ def test_a_network_stage_does_not_begin_on_a_random_codec(train):
         train("--curriculum", "--first", "navigation", "--steps", *GIVEN, start="")
 
 
+@pytest.mark.parametrize("first", ["autoregressive", "few_step", "stable_forcing"])
+def test_a_curriculum_that_begins_after_its_teacher_is_given_one(train, tmp_path, first):
+    with pytest.raises(ValueError, match="a curriculum without its history stage needs a --teacher, the run or world"):
+        train("--curriculum", "--first", first, "--steps", *GIVEN)
+    assert not (tmp_path / "all").exists()
+
+
 def test_a_stage_without_a_budget_has_that_of_the_table():
     limits = budgets({"codec": 7}, {"navigation": 2.5})
     assert (limits["codec"].steps, limits["codec"].minutes) == (7, None)
@@ -154,8 +164,8 @@ def test_losses_are_logged_once_per_step_whatever_a_kill_left(tmp_path):
     assert [(entry["step"], entry["loss"]) for entry in read_losses(tmp_path)] == [(10, 0.1), (20, 0.05), (30, 0.5)]
 
 
-def test_a_report_without_matplotlib_says_so(train, tmp_path, monkeypatch):
+def test_a_report_without_matplotlib_says_so(train, tmp_path, monkeypatch, hasty_world):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    train("--curriculum", "--first", ORDER[-1], "--steps", *GIVEN)
+    train("--curriculum", "--first", ORDER[-1], "--teacher", str(hasty_world), "--steps", *GIVEN)
     assert "matplotlib is not installed" in (tmp_path / "all" / "report.md").read_text()
     assert not (tmp_path / "all" / "losses.png").exists()

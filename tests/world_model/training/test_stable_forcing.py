@@ -284,6 +284,12 @@ def test_rollouts_are_as_long_as_the_recordings_allow(tiny_world, forcing, rando
         drawn(stage)
 
 
+@pytest.mark.parametrize("settings", [{"start": 8}, {"frames": 6}])
+def test_rollouts_and_clips_are_whole_chunks(chunked_world, forcing, settings):
+    with pytest.raises(ValueError, match="do not split into chunks of 4; choose 1 . a multiple of 4 for start"):
+        forcing(chunked_world, **settings)
+
+
 def test_a_student_without_heads_begins_as_the_euler_solver(tiny_world, distil):
     settings = replace(tiny_world.config.curriculum.few_step, blocks=(2, 3))
     world = tiny_world.with_blocks(())

@@ -60,7 +60,7 @@ def stages_of(name: str, training: Training, seed: int) -> Iterator[tuple[StageR
         out=folder,
         cache=training.out / "cache",
         start=training.student,
-        training_seed=seed,
+        settings=tuple(f"{kind.settings_name or kind.name}.seed={seed}" for kind in (FewStepStage, StableForcingStage)),
         clips=training.clips,
     )
     if arm.initialised:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
@@ -269,6 +270,41 @@ def from_json(text: str, kind: type = WorldConfig) -> Any:
         ValueError: for a key that the configuration does not have, named in the message.
     """
     return _build(kind, json.loads(text), kind.__name__)
+
+
+def with_settings(config: WorldConfig, settings: Sequence[str]) -> WorldConfig:
+    """The configuration with other numbers for stages of its curriculum, each given as ``STAGE.NAME=JSON``, such as
+    ``few_step.midpoint=true`` or ``stable_forcing.evaluations=[1, 2, 4]``.
+
+    Raises:
+        ValueError: for a stage, a name or a kind of value that does not exist there.
+    """
+    for setting in settings:
+        path, _, text = setting.partition("=")
+        stage, _, name = path.partition(".")
+        known = getattr(config.curriculum, stage, None)
+        if known is None:
+            stages = ", ".join(item.name for item in fields(config.curriculum))
+            raise ValueError(f"the setting {setting!r} names no stage; write STAGE.NAME=VALUE with one of {stages}")
+        if name not in vars(known):
+            raise ValueError(f"{stage} has no setting {name!r}; it knows {', '.join(vars(known))}")
+        value = _value(setting, text, vars(known)[name])
+        config = replace(config, curriculum=replace(config.curriculum, **{stage: replace(known, **{name: value})}))
+    return config
+
+
+def _value(setting: str, text: str, present: Any) -> Any:
+    """The value of a setting that is ``present`` now: of the same type."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    value = tuple(value) if isinstance(value, list) else value
+    value = float(value) if type(present) is float and type(value) is int else value
+    if type(value) is not type(present):
+        kind = {bool: "true or false", int: "a whole number", float: "a number", tuple: "a list such as [1, 2]"}
+        raise ValueError(f"the setting {setting!r} does not fit; give {kind[type(present)]}, it is {present!r} now")
+    return value
 
 
 def _build(kind: type, values: dict, where: str) -> Any:

@@ -93,7 +93,7 @@ def test_arms_differ_in_what_they_are_named_after():
     assert stages[FULL][0] == stages[FULL_CONTEXT][0], "one run of the stage that they share"
     assert len({of[-1][0].out for of in stages.values()}) == 4
     for of in stages.values():
-        assert all(run.training_seed == 5 and run.cache == training.out / "cache" for run, _ in of)
+        assert all("few_step.seed=5" in run.settings and run.cache == training.out / "cache" for run, _ in of)
         assert of[-1][0].teacher == "the teacher" and of[-1][1] == Budget(2)
 
 
@@ -144,7 +144,7 @@ def test_an_arm_goes_on_where_it_stopped_and_a_finished_one_is_left_alone(folder
     assert train_arm(FULL, short, 3).step == 1
     assert train_arm(FULL, longer, 3).step == 2
     assert len(list((tmp_path / "cache").iterdir())) == 1, "the recordings were encoded once"
-    assert json.loads((tmp_path / "seed-3" / FULL / "run.json").read_text())["training_seed"] == 3
+    assert "stable_forcing.seed=3" in json.loads((tmp_path / "seed-3" / FULL / "run.json").read_text())["settings"]
     assert load_world(tmp_path / "seed-3" / FULL / "world").config.curriculum.stable_forcing.seed == 3
     monkeypatch.setattr(curriculum, "run_stage", lambda run, budget: pytest.fail(f"{run.out} was trained again"))
     assert train_arm(FULL, longer, 3).step == 2

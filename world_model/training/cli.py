@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limit = "stop after so many {} in all sessions; STAGE=NUMBER ... with --curriculum"
     parser.add_argument("--minutes", type=_amount(float), nargs="+", default=[], help=limit.format("minutes"))
     parser.add_argument("--steps", type=_amount(int), nargs="+", default=[], help=limit.format("steps"))
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="STAGE.NAME=JSON", help="other settings, such as few_step.midpoint=true"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights")
     parser.add_argument("--device", help="cpu or cuda (default: the best there is)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
@@ -93,6 +96,7 @@ def _stage_run(args: argparse.Namespace, stage: str) -> StageRun:
         teacher=args.teacher,
         preset=args.preset,
         seed=args.seed,
+        settings=tuple(args.set),
         clips=args.clips,
         device=args.device,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from world_model.checkpoint import load_world, save_world
-from world_model.config import PRESETS, WorldConfig, to_json
+from world_model.config import PRESETS, WorldConfig, to_json, with_settings
 from world_model.data.joined import JoinedStore
 from world_model.data.store import write_json
 from world_model.training.checkpointing import Progress
@@ -33,7 +33,7 @@ class StageRun:
     teacher: str | None = None  # world or run whose scores the stage follows, for those that have a teacher
     preset: str = "doom"  # sizes of the random weights
     seed: int = 0  # of the random weights
-    training_seed: int | None = None  # of what the training steps draw; None: that of the configuration
+    settings: tuple[str, ...] = ()  # of the curriculum, other than the preset's; see `config.with_settings`
     clips: int | None = None  # use only the first so many clips of each recording
     device: str | None = None  # cpu or cuda; None: the best there is
 
@@ -85,7 +85,7 @@ def remember(run: StageRun, store: JoinedStore) -> None:
         "start": start,
         "recordings": store.digest,
         "clips": run.clips,
-        "training_seed": run.training_seed,
+        "settings": list(run.settings) or None,
     }
     if run.teacher is not None:
         wanted["teacher"] = run.teacher
@@ -126,8 +126,7 @@ def _given_world(run: StageRun) -> World:
     """The world that a run is told to start from, as its stage trains it."""
     kind = STAGES[run.stage]
     world = World.random(run.preset, run.seed) if run.start is None else find_present_world(run.start)
-    if run.training_seed is not None:
-        world.config = kind.seeded(world.config, run.training_seed)
+    world.config = with_settings(world.config, run.settings)
     return world if run.stage in CODEC_STAGES else kind.starts_from(world)
 
 

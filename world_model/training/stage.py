@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -30,12 +29,6 @@ class Stage(nn.Module):
     def settings(cls, config: WorldConfig) -> TrainingConfig:
         """The stage's part of a world's configuration."""
         return getattr(config.curriculum, cls.settings_name or cls.name)
-
-    @classmethod
-    def seeded(cls, config: WorldConfig, seed: int) -> WorldConfig:
-        """The configuration with another seed of what this stage's training steps draw."""
-        settings = replace(cls.settings(config), seed=seed)
-        return replace(config, curriculum=replace(config.curriculum, **{cls.settings_name or cls.name: settings}))
 
     def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         """What step ``step`` trains on, a function of the arguments alone."""

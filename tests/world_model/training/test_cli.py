@@ -119,6 +119,16 @@ def test_a_distilled_world_keeps_its_heads_only_where_they_go_on_to_learn(train,
     assert torch.equal(new.parallel_decoder.bias[2], new.transformer.head.bias)
 
 
+def test_settings_shape_the_run_that_they_are_given_to(train, tmp_path, hasty_world):
+    words = ("--stage", "few_step", "--start", str(hasty_world))
+    with pytest.raises(ValueError, match="few_step has no setting 'blocs'"):
+        train(*words, "--steps", "1", "--set", "few_step.blocs=[1]")
+    assert not (tmp_path / "run").exists()
+    train(*words, "--steps", "1", "--set", "few_step.blocks=[1, 1, 2]", "few_step.midpoint=true")
+    config = load_world(tmp_path / "run" / "world").config
+    assert config.flow.blocks == (1, 1, 2) and config.curriculum.few_step.midpoint
+
+
 def test_present_settings_of_a_preset_leave_a_distilled_world_its_heads():
     old = replace(TINY, flow=replace(TINY.flow, shift=9.0), curriculum=replace(TINY.curriculum, codec=TrainingConfig()))
     world = with_present_settings(World.random(old).with_blocks((3, 1)).fused())

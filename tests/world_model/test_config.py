@@ -1,0 +1,36 @@
+"""Settings of the curriculum, given as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from world_model.config import TINY, from_json, to_json, with_settings
+
+
+def test_settings_change_what_they_name_and_nothing_else():
+    changed = with_settings(
+        TINY, ["few_step.midpoint=true", "few_step.blocks=[28, 28, 36, 36]", "stable_forcing.guidance=3"]
+    )
+    assert changed.curriculum.few_step.midpoint and changed.curriculum.few_step.blocks == (28, 28, 36, 36)
+    assert changed.curriculum.stable_forcing.guidance == 3.0
+    assert changed.curriculum.few_step.batch == TINY.curriculum.few_step.batch
+    assert changed.curriculum.history == TINY.curriculum.history
+    assert from_json(to_json(changed)) == changed
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("few_stop.midpoint=true", "names no stage; write STAGE.NAME=VALUE with one of codec"),
+        ("midpoint=true", "names no stage"),
+        ("few_step.blocs=[1]", "few_step has no setting 'blocs'; it knows batch"),
+        ("few_step.midpoint=1", "give true or false, it is False now"),
+        ("few_step.midpoint", "give true or false"),
+        ("few_step.batch=2.5", "give a whole number"),
+        ("few_step.guidance=high", "give a number"),
+        ("few_step.blocks=8", r"give a list such as \[1, 2\]"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_refused(setting, message):
+    with pytest.raises(ValueError, match=message):
+        with_settings(TINY, [setting])

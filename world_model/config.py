@@ -202,7 +202,9 @@ class WorldConfig:
             )
         if any(not isinstance(size, int) or size < 1 for size in self.flow.blocks):
             raise ValueError(f"flow.blocks is {self.flow.blocks!r}; give whole numbers of intervals, at least 1 each")
-        if self.flow.blocks and (self.flow.sampling_steps < 1 or len(self.flow.blocks) % self.flow.sampling_steps):
+        if self.flow.sampling_steps < 1:
+            raise ValueError(f"flow.sampling_steps is {self.flow.sampling_steps}; a chunk needs at least 1 evaluation")
+        if self.flow.blocks and len(self.flow.blocks) % self.flow.sampling_steps:
             raise ValueError(
                 f"flow.sampling_steps is {self.flow.sampling_steps}, which does not divide the {len(self.flow.blocks)} "
                 "blocks of this distilled world; choose a divisor"

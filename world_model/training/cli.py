@@ -59,12 +59,13 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `wp2 export`."""
     parser.add_argument("run", type=Path, help="run folder of `wp2 train`; its newest checkpoint is taken")
     parser.add_argument("out", type=Path, help="folder of the world to write")
+    parser.add_argument("--steps", type=int, help="network evaluations per chunk from then on (default: as trained)")
     parser.add_argument("--fused", action="store_true", help="one head per network evaluation, for a smaller file")
 
 
 def export_main(args: argparse.Namespace) -> None:
     """Save the averaged weights of a run's newest checkpoint as a world."""
-    export(args.run, args.out, fused=args.fused)
+    export(args.run, args.out, fused=args.fused, steps=args.steps)
     print(f"wrote {args.out}")
 
 

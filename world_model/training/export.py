@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -33,7 +34,16 @@ def world_of_run(run: Path) -> World:
     return world
 
 
-def export(run: Path, folder: Path, dtype: torch.dtype = torch.bfloat16, fused: bool = False) -> None:
-    """Save the world of a run's newest checkpoint; ``fused`` makes a distilled one smaller (`World.fused`)."""
+def export(
+    run: Path, folder: Path, dtype: torch.dtype = torch.bfloat16, fused: bool = False, steps: int | None = None
+) -> None:
+    """Save the world of a run's newest checkpoint; ``fused`` makes a distilled one smaller (`World.fused`), ``steps`` is
+    how many network evaluations its chunks have from then on where nothing else is asked for.
+
+    Raises:
+        ValueError: when the world was not distilled and shall be fused, or cannot be evaluated so often.
+    """
     world = world_of_run(run)
+    if steps is not None:
+        world.config = replace(world.config, flow=replace(world.config.flow, sampling_steps=steps))
     save_world(world.fused() if fused else world, folder, dtype)

@@ -97,14 +97,18 @@ COMMANDS = (
   wp2 train doom --curriculum --data data/revisits data/train --out runs/all
   wp2 train doom --curriculum --data data/train --out runs/more --start doom --minutes navigation=5 autoregressive=30
   wp2 train doom --stage autoregressive --data data/revisits --out runs/longer --start runs/all/history --minutes 120
-  wp2 demo --world runs/all/autoregressive/world
+  wp2 train doom --stage few_step --data data/train --out runs/two --start runs/longer --set "few_step.blocks=[16, 16]"
+  wp2 train doom --stage stable_forcing --data data/train --out runs/sf --start runs/two --teacher runs/all/history
+  wp2 demo --world runs/all/stable_forcing/world
   The same command again continues a run that was interrupted.""",
         "world_model.training.cli",
     ),
     Command(
         ("export",),
         "write the newest checkpoint of a training run as a world",
-        "  wp2 export runs/final worlds/mine",
+        """\
+  wp2 export runs/all/autoregressive worlds/mine
+  wp2 export runs/all/stable_forcing worlds/fast --fused""",
         "world_model.training.cli",
         "add_export_arguments",
         "export_main",

@@ -147,10 +147,13 @@ def test_a_fused_export_is_smaller_and_only_of_a_distilled_world(train, tmp_path
     run = tmp_path / "run"
     train("--stage", "few_step", "--start", str(hasty_world), "--steps", "1")
     export(run, tmp_path / "whole")
-    export(run, tmp_path / "small", "--fused")
+    export(run, tmp_path / "small", "--fused", "--steps", "1")
     whole, small = (load_world(tmp_path / name) for name in ("whole", "small"))
     assert small.config.flow.fused and not whole.config.flow.fused
     assert (len(small.parallel_decoder.bias), len(whole.parallel_decoder.bias)) == (2, 3)
+    assert (small.config.flow.sampling_steps, whole.config.flow.sampling_steps) == (1, 2)
+    with pytest.raises(ValueError, match="flow.sampling_steps is 3, which does not divide the 2 blocks"):
+        export(run, tmp_path / "none", "--steps", "3")
     fused = whole.fused().parallel_decoder.weight
     torch.testing.assert_close(small.parallel_decoder.weight, fused, atol=1e-2, rtol=1e-2)
     train("--stage", "autoregressive", "--start", str(hasty_world), "--steps", "1", "--out", str(tmp_path / "plain"))

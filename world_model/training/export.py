@@ -37,8 +37,8 @@ def world_of_run(run: Path) -> World:
 def export(
     run: Path, folder: Path, dtype: torch.dtype = torch.bfloat16, fused: bool = False, steps: int | None = None
 ) -> None:
-    """Save the world of a run's newest checkpoint; ``fused`` makes a distilled one smaller (`World.fused`), ``steps`` is
-    how many network evaluations its chunks have from then on where nothing else is asked for.
+    """Save the world of a run's newest checkpoint; ``fused`` makes a distilled one smaller (`World.fused`), ``steps``
+    is how many network evaluations its chunks have from then on where nothing else is asked for.
 
     Raises:
         ValueError: when the world was not distilled and shall be fused, or cannot be evaluated so often.

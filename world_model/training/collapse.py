@@ -37,7 +37,8 @@ class Look:
 
 
 class CollapseWatch(nn.Module):
-    """Judges looks one after the other; the smaller the distance from the true look, the better.
+    """Judges looks one after the other; the smaller the distance from the true look, the better. Only looks of equally
+    long rollouts compare: when rollouts grow, the best look is sought anew.
 
     A look is outside the band when, in the last clip, brightness is off by more than ``BRIGHTNESS`` grey levels,
     contrast or motion by more than their factors, or when the response to actions is below ``RESPONSE`` of the first.
@@ -50,14 +51,17 @@ class CollapseWatch(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        for name, value in (("best", math.inf), ("first_response", math.nan), ("outside", 0.0)):
+        for name, value in (("best", math.inf), ("clips", 0.0), ("first_response", math.nan), ("outside", 0.0)):
             self.register_buffer(name, torch.tensor(value))  # so that a checkpoint remembers them
 
     @torch.no_grad()
     def judge(self, seen: Look, true: Look, response: float) -> tuple[bool, str | None]:
-        """Whether this look is the best one so far, and why the run should stop, if it should."""
+        """Whether this look is the best one so far of rollouts as long, and why the run should stop, if it should."""
         if self.first_response.isnan():
             self.first_response.fill_(response)
+        if len(seen.motion) > self.clips:
+            self.clips.fill_(len(seen.motion))
+            self.best.fill_(math.inf)
         complaint, distance = self._complaint(seen, true, response), self.distance(seen, true)
         self.outside.copy_(self.outside + 1 if complaint else self.outside * 0)
         better = complaint is None and distance < self.best

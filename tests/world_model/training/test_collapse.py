@@ -85,6 +85,14 @@ def test_the_best_look_is_the_one_nearest_to_the_true_one():
     assert CollapseWatch.distance(twice, TRUE) == pytest.approx(0.6931, abs=1e-3)
 
 
+def test_the_best_look_is_sought_anew_when_rollouts_grow():
+    watch = CollapseWatch()
+    shorter = Look(*(values[:2] for values in vars(TRUE).values()))
+    assert watch.judge(shorter, shorter, 0.5)[0]
+    worse = look(brightness=110.0)
+    assert [watch.judge(seen, TRUE, 0.5)[0] for seen in (worse, worse, TRUE)] == [True, False, True]
+
+
 def test_the_watch_goes_on_from_its_state():
     watch, again = CollapseWatch(), CollapseWatch()
     watch.judge(look(brightness=110.0), TRUE, 0.6)

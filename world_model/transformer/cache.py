@@ -8,6 +8,7 @@ slots then share one is extrapolation. Compressed entries have a budget; past it
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,9 +16,20 @@ from torch import Tensor
 from world_model.config import WorldConfig
 from world_model.thinning import redundant_entry
 from world_model.transformer.block import KeyValue
-from world_model.transformer.rotary import grid_positions, rotary_table, rotate
+from world_model.transformer.rotary import grid_positions, rotary_table, rotate_all
 
 EMPTY = -1  # the time of an entry that holds nothing
+
+
+class CacheView(NamedTuple):
+    """The cache as a chunk at ``now [B]`` sees it, with ``room`` for tokens at the end; see `HistoryCache.context`."""
+
+    now: Tensor
+    room: int
+    key: Tensor
+    value: Tensor
+    visible: Tensor
+    for_slots: Tensor
 
 
 @dataclass
@@ -33,6 +45,7 @@ class HistoryCache:
     sink_time: Tensor  # int64 [B, sinks]
     slot_time: Tensor  # int64 [B, budget], the last latent that a compressed slot covers
     adjacent_time: Tensor  # int64 [B, window]
+    _view: CacheView | None = None  # the newest one, until the entries change
 
     @classmethod
     def empty(cls, config: WorldConfig, batch: int, like: Tensor) -> HistoryCache:
@@ -49,10 +62,11 @@ class HistoryCache:
 
     def clone(self) -> HistoryCache:
         """An independent copy."""
-        return replace(self, **{name: getattr(self, name).clone() for name in self._tensors()})
+        return replace(self, _view=None, **{name: getattr(self, name).clone() for name in self._tensors()})
 
     def put_row(self, row: int, other: HistoryCache) -> None:
         """Take slot 0 of ``other`` as slot ``row``."""
+        self._view = None
         self.key[:, row], self.value[:, row] = other.key[:, 0], other.value[:, 0]
         for name in ("sink_time", "slot_time", "adjacent_time"):
             getattr(self, name)[row] = getattr(other, name)[0]
@@ -62,8 +76,17 @@ class HistoryCache:
 
         Returns a rotated `KeyValue` per block, ending with ``room`` unused entries for the chunk's own tokens; which of
         its ``L`` tokens are visible, bool ``[B, L]``; and which of those a compressed slot may see (sink and slots),
-        bool ``[B, L]``.
+        bool ``[B, L]``. A chunk that is denoised and then committed is given the same tensors both times.
         """
+        if self._view is None or self._view.room < room or not torch.equal(self._view.now, now):
+            self._view = self._rotated(now, max(room, self._most_room()))
+        view = self._view
+        end = self.key.shape[3] + room
+        pairs = [KeyValue(key[:, :, :end], value[:, :, :end]) for key, value in zip(view.key, view.value, strict=True)]
+        return pairs, view.visible, view.for_slots
+
+    def _rotated(self, now: Tensor, room: int) -> CacheView:
+        """Keys rotated by their age for a chunk at ``now``, with values and what is visible."""
         limit = self.config.memory.max_age
         tables, visible, for_slots = [], [], []
         for time, grid in self._segments():
@@ -77,10 +100,15 @@ class HistoryCache:
         table = torch.cat(tables, dim=-2)[:, :, None]  # one table per slot, shared by blocks and heads
         length = self.key.shape[3]
         keys, values = self.key.new_empty(2, *self.key.shape[:3], length + room, self.key.shape[-1])
-        keys[:, :, :, :length] = rotate(self.key, table)
+        keys[:, :, :, :length] = rotate_all(self.key, table)
         values[:, :, :, :length] = self.value
-        pairs = [KeyValue(key, value) for key, value in zip(keys, values, strict=True)]
-        return pairs, torch.cat(visible, dim=1), torch.cat(for_slots, dim=1)
+        return CacheView(now.clone(), room, keys, values, torch.cat(visible, dim=1), torch.cat(for_slots, dim=1))
+
+    def _most_room(self) -> int:
+        """Tokens of a whole chunk and of the slots that it completes."""
+        (rows, columns), (small_rows, small_columns) = self.config.token_grid, self.config.memory_grid
+        n = self.config.chunk_latents
+        return n * rows * columns + max(1, n // self.config.memory.temporal_stride) * small_rows * small_columns
 
     def visible_tokens(self) -> Tensor:
         """How many tokens a chunk may see: int64 ``[B]``."""
@@ -88,6 +116,7 @@ class HistoryCache:
 
     def exchange_slots(self, order: Tensor) -> None:
         """Give the compressed entries of row ``order[i]`` to row ``i``; ``order`` is int64 ``[B]``."""
+        self._view = None
         start, end = self._sink_tokens(), self._adjacent_start()
         for store in (self.key, self.value):
             store[:, :, :, start:end] = store[:, order, :, start:end]
@@ -95,6 +124,7 @@ class HistoryCache:
 
     def set_sink(self, new: list[KeyValue]) -> None:
         """Store the first latent; it stays as long as the world does."""
+        self._view = None
         tokens = new[0].key.shape[2]
         for block, (key, value) in enumerate(new):
             self.key[block, :, :, :tokens] = key
@@ -103,6 +133,7 @@ class HistoryCache:
 
     def push_adjacent(self, new: list[KeyValue], times: Tensor) -> None:
         """Append clean latents at ``times [B, n]``; the oldest leave the window."""
+        self._view = None
         window = self.config.memory.adjacent_latents
         size = self.key.shape[3] - self._adjacent_start()
         start = self._adjacent_start()
@@ -113,8 +144,9 @@ class HistoryCache:
 
     def push_slot(self, new: list[KeyValue], time: Tensor, due: Tensor) -> None:
         """Append one compressed slot that ends at ``time [B]``, where ``due [B]``; thin the history if it is full."""
+        self._view = None
         budget = self.config.memory.budget_slots
-        if not budget:
+        if not budget or not bool(due.any()):
             return
         small = self.config.memory_grid[0] * self.config.memory_grid[1]
         start, end = self._sink_tokens(), self._adjacent_start()
@@ -142,4 +174,4 @@ class HistoryCache:
         return self._sink_tokens() + self.config.memory.budget_slots * small
 
     def _tensors(self) -> list[str]:
-        return [item.name for item in fields(self) if item.name != "config"]
+        return [item.name for item in fields(self) if item.name not in ("config", "_view")]

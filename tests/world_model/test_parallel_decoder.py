@@ -113,7 +113,7 @@ def test_another_number_of_evaluations_is_refused(distil, tiny_world, evaluation
         ({"blocks": (2, 0, 1)}, r"flow.blocks is \(2, 0, 1\); give whole numbers of intervals, at least 1 each"),
         ({"blocks": (2.5, 1)}, "flow.blocks is"),
         ({"blocks": (2, 2, 2), "sampling_steps": 2}, "sampling_steps is 2, which does not divide the 3 blocks"),
-        ({"blocks": (2, 2), "sampling_steps": 0}, "sampling_steps is 0, which does not divide the 2 blocks"),
+        ({"blocks": (2, 2), "sampling_steps": 0}, "sampling_steps is 0; a chunk needs at least 1 evaluation"),
     ],
 )
 def test_blocks_that_cannot_work_are_refused(flow, message):

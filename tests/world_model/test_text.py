@@ -53,10 +53,10 @@ def test_the_caption_encoder_learns_slowly():
         def hidden_matrices(self):
             return ()
 
-        def caption_parameters(self):
-            return self.text.parameters()
+        def rates(self):
+            return [(list(self.text.parameters()), 0.1)]
 
-    (adam,) = build_optimizers(Stage(), TrainingConfig(learning_rate=1e-3, caption_rate=0.1))
+    (adam,) = build_optimizers(Stage(), TrainingConfig(learning_rate=1e-3))
     fast, slow = adam.param_groups
     assert (fast["base_lr"], slow["base_lr"]) == (1e-3, 1e-4)
     assert len(fast["params"]) == 2 and len(slow["params"]) == len(list(encoder().parameters()))

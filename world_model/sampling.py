@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,7 +20,9 @@ from torch.nn import functional
 
 from world_model.flow import sampling_levels
 from world_model.transformer import VelocityTransformer
-from world_model.world import World
+
+if TYPE_CHECKING:
+    from world_model.world import World
 
 Noise = Callable[[], Tensor]  # new noise of the shape of a chunk
 

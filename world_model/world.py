@@ -14,12 +14,12 @@ from world_model.codec import CausalCodec
 from world_model.config import PRESETS, MemoryConfig, WorldConfig
 from world_model.memory import MemoryCompressor
 from world_model.parallel_decoder import ParallelDecoder, fused_heads
+from world_model.sampling import Sampler, block_euler
 from world_model.text import ByteEncoder
 from world_model.transformer import VelocityTransformer
 
 if TYPE_CHECKING:
     from world_model.rollout import WorldStream
-    from world_model.sampling import Sampler
 
 
 class World(nn.Module):
@@ -120,16 +120,13 @@ class World(nn.Module):
         *,
         sampling_steps: int | None = None,
         temperature: float = 1.0,
-        sampler: Sampler | None = None,
+        sampler: Sampler = block_euler,
     ) -> WorldStream:
         """A stream of ``num_slots`` independent rollouts through this world, all in one batch.
 
         ``sampling_steps`` network evaluations make a chunk (default: the configuration's); ``temperature`` scales
-        the noise that a chunk starts from; ``sampler`` says how one evaluation leads to the next (default:
-        `sampling.block_euler`).
+        the noise that a chunk starts from; ``sampler`` says how one evaluation leads to the next (`sampling`).
         """
         from world_model.rollout import WorldStream
-        from world_model.sampling import block_euler
 
-        options = {"sampling_steps": sampling_steps, "temperature": temperature}
-        return WorldStream(self, num_slots, **options, sampler=sampler or block_euler)
+        return WorldStream(self, num_slots, sampling_steps=sampling_steps, temperature=temperature, sampler=sampler)

@@ -65,9 +65,9 @@ class FewStepStage(AutoregressiveStage):
         noisy = self.block_starts(batch, start)
         features = self.features_of(batch, noisy)
         with torch.no_grad():
-            walked = self._latents(self.decoder.displacement(features, start, interval))
+            walked = self.in_place(self.decoder.displacement(features, start, interval))
             target = self.target(batch, Noisy(noisy.latents + walked, levels[interval]), levels[interval + 1])
-        predicted = self._latents(self.decoder.velocity(features, interval))
+        predicted = self.in_place(self.decoder.velocity(features, interval))
         return (predicted - target).square().mean(), {}
 
     def block_starts(self, batch: dict[str, Tensor], start: Tensor) -> Noisy:
@@ -87,9 +87,6 @@ class FewStepStage(AutoregressiveStage):
 
     def _guided(self, batch: dict[str, Tensor], noisy: Noisy) -> Tensor:
         return self.teacher.guided_velocities(batch, noisy, self.config.guidance)
-
-    def _latents(self, patches: Tensor) -> Tensor:
-        return self.world.transformer.to_latents(patches, self.world.config.token_grid)
 
     def _stretches(self) -> tuple[list[int], list[int]]:
         """Beginnings and sizes of all stretches that an evaluation may cover, those of fewer evaluations included."""
@@ -112,6 +109,6 @@ class DataFreeFewStepStage(FewStepStage):
         for here, following in zip(bounds[:-2], bounds[1:-1], strict=True):
             ends = torch.full_like(start, following)
             features = self.features_of(batch, Noisy(x, levels[torch.full_like(start, here)]))
-            walked = x + self._latents(self.decoder.displacement(features, torch.full_like(start, here), ends))
+            walked = x + self.in_place(self.decoder.displacement(features, torch.full_like(start, here), ends))
             x = torch.where(start.ge(following)[..., None, None, None], walked, x)
         return Noisy(x, levels[start])

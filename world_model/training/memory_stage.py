@@ -73,8 +73,11 @@ class MemoryStage(NetworkStage):
 
     def velocities(self, features: Tensor) -> Tensor:
         """Velocities ``[B, targets, C, h, w]`` by the network's own head."""
-        network = self.world.transformer
-        return network.to_latents(network.head(features), self.world.config.token_grid)
+        return self.in_place(self.world.transformer.head(features))
+
+    def in_place(self, patches: Tensor) -> Tensor:
+        """What heads say of each token, ``[B, targets, P, O]``, put in its place: ``[B, targets, C, h, w]``."""
+        return self.world.transformer.to_latents(patches, self.world.config.token_grid)
 
     def noisy_targets(self, batch: dict[str, Tensor], targets: list[int], levels: Tensor) -> Noisy:
         """A batch's latents made noisy to ``levels [B, targets]``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
@@ -18,7 +19,7 @@ class Judgement(NamedTuple):
     collapsed: str | None = None  # why the run has to stop; None: it has not
 
 
-class Stage(nn.Module):
+class Stage(nn.Module, ABC):
     """A module whose ``forward(batch)`` is its loss and some metrics, and whose ``batch`` draws everything random."""
 
     name: ClassVar[str]
@@ -30,13 +31,13 @@ class Stage(nn.Module):
         """The stage's part of a world's configuration."""
         return getattr(config.curriculum, cls.settings_name or cls.name)
 
+    @abstractmethod
     def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         """What step ``step`` trains on, a function of the arguments alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """The tensors that the stage trains and a checkpoint keeps."""
-        raise NotImplementedError
 
     def hidden_matrices(self) -> Iterable[nn.Parameter]:
         """What Muon trains."""

@@ -91,10 +91,10 @@ def test_the_target_is_the_frozen_teacher_at_the_latents_that_the_own_heads_lead
         features = stage.features_of(batch, noisy)
         x = noisy.latents
         for k in (4, 5):
-            x = x + (levels[k + 1] - levels[k]) * stage._latents(decoder.velocity(features, beginning - 4 + k))
+            x = x + (levels[k + 1] - levels[k]) * stage.in_place(decoder.velocity(features, beginning - 4 + k))
         torch.testing.assert_close(asked[0].latents, x, atol=1e-5, rtol=1e-4)
         assert (asked[0].levels == levels[6]).all()
-        error = stage._latents(decoder.velocity(features, beginning + 2)) - teacher.guided_velocities(
+        error = stage.in_place(decoder.velocity(features, beginning + 2)) - teacher.guided_velocities(
             batch, asked[0], 1
         )
         torch.testing.assert_close(loss, error.square().mean())
@@ -168,7 +168,7 @@ def test_without_data_samples_are_noise_walked_down_with_the_own_heads(tiny_worl
         torch.testing.assert_close(got.latents, x, atol=1e-4, rtol=1e-4)
         assert start or torch.equal(got.latents, noise)
         features = stage.features_of(batch, Noisy(x, decoder.levels[beginning + start]))
-        x = x + stage._latents(decoder.displacement(features, beginning + start, beginning + end))
+        x = x + stage.in_place(decoder.displacement(features, beginning + start, beginning + end))
     mixed = beginning.clone()
     mixed[:, -1] = 4
     together = stage.block_starts(batch, mixed).latents

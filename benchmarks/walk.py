@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks import report
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
 from world_model.rollout import WorldStream
-from world_model.sampling import Sampler
+from world_model.sampling import Sampler, block_euler
 from world_model.world import World
 
 BLOCK_STEPS = 10  # timed at once: long enough for the clock, short enough that both streams meet the same machine
@@ -27,7 +27,7 @@ class Flatness:
 
 
 def begin(
-    world: World, slots: int, seed: int, sampling_steps: int | None = None, sampler: Sampler | None = None
+    world: World, slots: int, seed: int, sampling_steps: int | None = None, sampler: Sampler = block_euler
 ) -> WorldStream:
     """A stream whose slots all begin from text."""
     stream = world.stream(slots, sampling_steps=sampling_steps, sampler=sampler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,13 +27,16 @@ class Start:
 
     ``frames`` are uint8 ``[T, H, W, 3]``, the newest one last, or None to begin from text alone. ``caption`` holds the
     character's text for the third person; ``perspective`` is the view of the newest frame; ``index`` is the place in
-    the bank, -1 for a start that is not from there.
+    the bank, -1 for a start that is not from there. ``actions`` are the rows ``[T, 6]`` that led to the frames, where
+    they are known, and ``origin`` tells how to come here in the true game.
     """
 
     frames: np.ndarray | None
     caption: StructuredCaption
     perspective: int = FIRST_PERSON
     index: int = -1
+    actions: np.ndarray | None = None
+    origin: Mapping[str, Any] | None = None
 
     def caption_in_view(self) -> StructuredCaption:
         """The caption with the character that its perspective shows: "None" in first person."""
@@ -43,7 +47,10 @@ class Start:
         return NOTHING if view == FIRST_PERSON else self.caption.character
 
     def rows(self, frames_per_latent: int) -> np.ndarray:
-        """Action rows ``[latents, 6]`` to hand to the world with the frames: idle, in the start's perspective."""
+        """Action rows ``[latents, 6]`` to hand to the world with the frames: the recorded ones where each frame is a
+        latent and has one, else idle, in the start's perspective."""
+        if self.actions is not None and self.frames is not None and frames_per_latent == 1:
+            return np.asarray(self.actions, np.float32)[-len(self.frames) :]
         latents = 1 if self.frames is None else 1 + (len(self.frames) - 1) // frames_per_latent
         rows = np.zeros((latents, ACTION_DIM), dtype=np.float32)
         rows[:, PERSPECTIVE] = self.perspective
@@ -52,26 +59,44 @@ class Start:
 
 @dataclass(frozen=True)
 class StartBank:
-    """Recorded starts: ``frames`` uint8 ``[N, T, H, W, 3]``, ``perspectives`` uint8 ``[N]`` and ``N`` captions."""
+    """Recorded starts: ``frames`` uint8 ``[N, T, H, W, 3]``, ``perspectives`` uint8 ``[N]`` and ``N`` captions.
+
+    A bank that the true game can begin from, too, holds the ``actions`` float32 ``[N, T, 6]`` that led to the frames,
+    and ``N`` ``origins``, JSON-able: ``level_seed``, and the fields of the engine's ``start`` and ``look``, from which
+    these actions lead to the newest frame.
+    """
 
     frames: np.ndarray
     captions: tuple[StructuredCaption, ...]
     perspectives: np.ndarray
+    actions: np.ndarray | None = None
+    origins: tuple[Mapping[str, Any], ...] | None = None
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: int) -> Start:
-        return Start(self.frames[index], self.captions[index], int(self.perspectives[index]), index)
+        return Start(
+            self.frames[index],
+            self.captions[index],
+            int(self.perspectives[index]),
+            index,
+            None if self.actions is None else self.actions[index],
+            None if self.origins is None else self.origins[index],
+        )
 
     def save(self, file: str | Path) -> None:
         """Write the bank as safetensors; `read_bank` is the inverse."""
-        captions = json.dumps([caption.as_dict() for caption in self.captions])
+        notes = {"captions": json.dumps([caption.as_dict() for caption in self.captions])}
         tensors = {
             "frames": np.ascontiguousarray(self.frames, dtype=np.uint8),
             "perspective": np.ascontiguousarray(self.perspectives, dtype=np.uint8),
         }
-        save_file(tensors, str(file), metadata={"captions": captions})
+        if self.actions is not None:
+            tensors["actions"] = np.ascontiguousarray(self.actions, dtype=np.float32)
+        if self.origins is not None:
+            notes["origins"] = json.dumps(list(self.origins))
+        save_file(tensors, str(file), metadata=notes)
         Path(file).chmod(0o644)  # safetensors writes for the owner alone; banks are shared
 
 
@@ -111,7 +136,10 @@ def _read(file: Path, written: tuple[int, ...]) -> StartBank:
     try:
         with safe_open(str(file), framework="numpy") as reader:
             frames, perspectives = reader.get_tensor("frames"), reader.get_tensor("perspective")
-            captions = tuple(StructuredCaption(**fields) for fields in json.loads(reader.metadata()["captions"]))
+            actions = reader.get_tensor("actions") if "actions" in reader.keys() else None
+            notes = reader.metadata()
+            captions = tuple(StructuredCaption(**fields) for fields in json.loads(notes["captions"]))
+            origins = tuple(json.loads(notes["origins"])) if "origins" in notes else None
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file} is no bank of starts ({error}); write one with StartBank.save") from error
     shape = frames.shape
@@ -122,7 +150,17 @@ def _read(file: Path, written: tuple[int, ...]) -> StartBank:
             f"{file} holds {len(frames)} starts, {len(captions)} captions and {len(perspectives)} perspectives; "
             "write it again with one of each per start"
         )
-    return StartBank(frames, captions, perspectives)
+    if actions is not None and (actions.dtype != np.float32 or actions.shape != (*shape[:2], ACTION_DIM)):
+        raise ValueError(
+            f"the actions of {file} are {actions.dtype} {list(actions.shape)}; a bank holds float32 "
+            f"{[*shape[:2], ACTION_DIM]}, a row for each frame"
+        )
+    if origins is not None and (len(origins) != len(frames) or actions is None):
+        raise ValueError(
+            f"{file} holds {len(frames)} starts, {len(origins)} origins and {'no' if actions is None else 'their'} "
+            "actions; write it again with an origin and actions for each start"
+        )
+    return StartBank(frames, captions, perspectives, actions, origins)
 
 
 def as_frames(picture: Any, frame_shape: tuple[int, int, int]) -> np.ndarray:

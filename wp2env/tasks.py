@@ -33,6 +33,8 @@ class TaskContext:
         random: ``B`` generators, made anew from the slot's seed in every episode.
         latents: the newest chunk's latents ``[B, n, C, h, w]``, a tensor on the world's device.
         memory: features of the world's memory, None where the world offers none.
+        truth: in the true game, reward ``[B]`` and end ``[B]`` of this step by the name of the engine's task
+            (`world_model.data.doom.tasks`); None in a generated world, which has none.
     """
 
     frames: np.ndarray
@@ -44,6 +46,7 @@ class TaskContext:
     random: Sequence[np.random.Generator]
     latents: Any = None
     memory: Any = None
+    truth: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class RewardOut:
     Attributes:
         reward: float ``[B]``.
         terminated: bool ``[B]``, the episode is over because of what happened (never because of time).
-        terms: what the reward is made of, each float ``[B]``; `info["reward_terms"]`.
+        terms: what the reward is made of, each float ``[B]``; `info["reward_terms"]`. A task that can be fulfilled has
+            the term ``success``, above 0 in the step that fulfils it.
         confidence: float ``[B]`` or None; `info["reward_confidence"]`.
     """
 

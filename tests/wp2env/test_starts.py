@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,6 +26,32 @@ def test_a_bank_comes_back_from_its_file_as_it_was(tmp_path):
     again = read_bank(file)
     assert np.array_equal(again.frames, bank.frames) and again.captions == bank.captions and len(again) == 2
     assert again[1].perspective == 1 and again[0].perspective == 0 and again[1].index == 1
+
+
+def with_origins(bank):
+    actions = np.random.default_rng(1).normal(size=(*bank.frames.shape[:2], 6)).astype(np.float32)
+    origins = tuple({"level_seed": place, "start": {"x": 1.5}, "look": {"weapon": ""}} for place in range(len(bank)))
+    return replace(bank, actions=actions, origins=origins)
+
+
+def test_a_bank_for_the_true_game_keeps_actions_and_origins(tmp_path):
+    bank, file = with_origins(bank_of()), tmp_path / "bank.safetensors"
+    bank.save(file)
+    again = read_bank(file)
+    assert again.origins == bank.origins and np.array_equal(again.actions, bank.actions)
+    start = again[1]
+    assert start.origin == bank.origins[1] and np.array_equal(start.rows(1), bank.actions[1])
+    assert not start.rows(4)[:, :4].any() and bank_of()[1].origin is None  # rows of a frame are none of four frames
+
+
+def test_origins_without_their_actions_and_actions_of_another_shape_are_refused(tmp_path):
+    bank, file = with_origins(bank_of()), tmp_path / "bank.safetensors"
+    replace(bank, actions=None).save(file)
+    with pytest.raises(ValueError, match="2 starts, 2 origins and no actions"):
+        read_bank(file)
+    replace(bank, actions=bank.actions[:, :1]).save(file)
+    with pytest.raises(ValueError, match="a row for each frame"):
+        read_bank(file)
 
 
 def test_a_bank_is_read_once_and_again_when_its_file_changes(tmp_path):

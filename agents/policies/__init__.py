@@ -67,6 +67,6 @@ def _load(path: Path, num_envs: int) -> Policy:
         from agents.policies.cloned import load_cloned
 
         return load_cloned(folder / CLONED if path.is_dir() else path, card, num_envs)
-    from agents.policies.trained import load_trained
+    from agents.policies.trained import Trained, load_model
 
-    return load_trained(folder / STABLE_BASELINES if path.is_dir() else path, card, num_envs)
+    return Trained(load_model(folder / STABLE_BASELINES if path.is_dir() else path, card), card, num_envs)

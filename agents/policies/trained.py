@@ -62,25 +62,26 @@ def algorithm_class(name: str) -> Any:
     return getattr(importlib.import_module(module), title)
 
 
-def load_trained(file: Path, card: PolicyCard, num_envs: int) -> Trained:
-    """Read a policy that `wp2 train-agent` wrote; like all zips of Stable-Baselines3 it may run code, so read only
-    those that you trust.
+def load_model(file: Path, card: PolicyCard, env: Any = None) -> Any:
+    """The model of Stable-Baselines3 in a file, to learn on in ``env`` if one is given.
+
+    Like all its files it may run code: read only those that you trust.
 
     Raises:
-        ValueError: for a file that is no such policy, or not the one that its card tells of.
+        ValueError: for a file that is no such model, or not the one that its card tells of.
         ImportError: when the package of its algorithm is not installed.
     """
     kind = algorithm_class(card.algorithm)
     try:
-        model = kind.load(file, device="cpu")
+        model = kind.load(file, env=env, device="cpu")
     except FileNotFoundError:
         raise ValueError(f"there is no file {file}; train the policy again") from None
     except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, AssertionError, EOFError) as error:
-        raise ValueError(f"{file} is no policy of {card.algorithm} ({error}); train it again") from error
+        raise ValueError(f"{file} is no policy of {card.algorithm} ({error}); delete it or train it again") from error
     channels = 3 * card.frame_stack
     if sorted(model.observation_space.shape) != sorted((*card.frame_size, channels)):
         raise ValueError(
             f"{file} takes pictures {list(model.observation_space.shape)} and its card tells of "
             f"{[*card.frame_size, channels]}; train it again"
         )
-    return Trained(model, card, num_envs)
+    return model

@@ -76,7 +76,7 @@ class Judge:
 
     def __call__(self, model: Any, card: PolicyCard) -> dict[str, float]:
         """Means of all measures by name."""
-        policy = Trained(model, card, self.env.num_envs)
+        policy = Trained(model, card, self.env.num_envs, self.seed)
         found = evaluate(policy, self.env, range(self.validation.episodes), self.max_steps, self.seed)
         means = {name: float(values.mean()) for name, values in found.measures.items()}
         before = json.loads(self.file.read_text())["evaluations"] if self.file.exists() else []

@@ -9,15 +9,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.distributions import (
+    CategoricalDistribution,
+    DiagGaussianDistribution,
+    MultiCategoricalDistribution,
+)
 
 from agents import algorithms, train
 from agents.algorithms import make_algorithm
 from agents.keeping import EVALUATIONS, Keeping, Validation
 from agents.policies import checkpoints, load_policy
 from agents.policies.card import ALGORITHMS, read_card
+from agents.policies.simple import slot_generators
+from agents.policies.trained import draw
 from agents.sb3 import StableBaselinesVecEnv
 from agents.train import AgentRun, train_agent
+from wp2env.spaces import ChunkActions, Turns
 
 
 @pytest.fixture
@@ -88,13 +97,42 @@ def test_an_agent_learns_in_a_generated_world(true_run, tmp_path, folder):
     assert json.loads((tmp_path / "agent" / EVALUATIONS).read_text())["evaluations"][0]["length"] == 4
 
 
-def test_a_policy_acts_alike_after_it_was_written_and_read(run, tmp_path):
-    folder = train_agent(run, 16, tmp_path / "agent")
+@pytest.mark.parametrize("mode", ["discrete", "multidiscrete", "box"])
+def test_a_policy_acts_alike_after_it_was_written_and_read(true_run, tmp_path, mode):
+    folder = train_agent(replace(true_run, action_mode=mode), 16, tmp_path / "agent")
     frames = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
-    for path in (folder, folder / "policy.zip", folder.parent):
-        policy = load_policy(str(path), num_envs=3, seed=0)
+
+    def act(path, seed=0):
+        policy = load_policy(str(path), num_envs=3, seed=seed)
         policy.reset(np.ones(3, dtype=bool))
-        assert np.array_equal(policy.act(frames), policy.model.predict(frames, deterministic=True)[0])
+        return np.stack([policy.act(frames) for _ in range(4)])
+
+    first = act(folder)
+    assert np.array_equal(first, act(folder / "policy.zip")) and np.array_equal(first, act(folder.parent))
+    assert not np.array_equal(first, act(folder, seed=1))
+    assert all(action in ChunkActions(mode, Turns(), 1, False).space for action in first[:, 0])
+
+
+@pytest.mark.parametrize("kind", ["categorical", "multicategorical", "normal"])
+def test_actions_are_drawn_as_the_distribution_says(kind):
+    slots, draws = 2, 3000
+    shares = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    if kind == "categorical":
+        distribution = CategoricalDistribution(3).proba_distribution(shares.log())
+    elif kind == "multicategorical":
+        distribution = MultiCategoricalDistribution([3, 3]).proba_distribution(torch.cat([shares.log()] * 2, 1))
+    else:
+        distribution = DiagGaussianDistribution(1).proba_distribution(shares[:, :1] - 0.5, torch.full((2, 1), -2.0))
+    generators = slot_generators(slots, 0)
+    drawn = np.stack([draw(distribution, generators) for _ in range(draws)])
+    if kind == "normal":
+        assert drawn.mean((0, 2)) == pytest.approx([0.2, -0.4], abs=0.02)
+        assert drawn.std((0, 2)) == pytest.approx(np.exp([-2, -2]), abs=0.02)
+    else:
+        digits = drawn.reshape(draws, slots, -1)
+        for digit in range(digits.shape[2]):
+            counted = np.stack([np.bincount(digits[:, slot, digit], minlength=3) for slot in range(slots)]) / draws
+            assert counted == pytest.approx(shares.numpy(), abs=0.03)
 
 
 def test_checkpoints_are_written_when_they_are_due_and_told(run, tmp_path):
@@ -250,11 +288,11 @@ def test_a_recurrent_policy_forgets_at_the_beginning_of_an_episode(run, tmp_path
     frame = np.stack([picture()] * 2)
     policy.reset(np.ones(2, dtype=bool))
     policy.act(frame)
-    fresh = policy.state[0][0].copy()
+    fresh = policy.state[0][0].clone()
     policy.act(frame)
     policy.reset(np.array([True, False]))
     policy.act(frame)
-    assert np.allclose(policy.state[0][0, 0], fresh[0]) and not np.allclose(policy.state[0][0, 1], fresh[1])
+    assert torch.allclose(policy.state[0][0, 0], fresh[0]) and not torch.allclose(policy.state[0][0, 1], fresh[1])
 
 
 def test_a_card_that_does_not_fit_its_model_is_refused(run, tmp_path):

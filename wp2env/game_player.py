@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import vizdoom
 
 from world_model.controls import PERSPECTIVE
 from world_model.data.doom import engine
@@ -22,7 +21,6 @@ from world_model.data.doom.levels import random_level, write_levels
 from wp2env.starts import Start
 
 EVENT_TRIES = 200  # of a kind of event, whose object and place are left to chance, to find the one of a caption
-DEAD = vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException, vizdoom.ViZDoomIsNotRunningException
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class GamePlayer:
     def _guarded(self, act, *arguments):
         try:
             return act(*arguments)
-        except DEAD as error:
+        except engine.DEAD as error:
             self.close()
             raise RuntimeError(
                 f"the engine of the true game has died ({' '.join(str(error).split())}); "

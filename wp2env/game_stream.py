@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -70,7 +69,7 @@ class GameStream:
     """``num_slots`` true games, each with an engine of its own, which is opened when it is first needed.
 
     One step is one frame, 4 of the engine's tics. The game is deterministic, so no slot depends on the others.
-    `close` ends the engines, and so does dropping the stream; both leave no process and no file.
+    `close` ends the engines, and so do dropping the stream and the end of Python; no process and no file stays.
     """
 
     latents: None = None
@@ -84,9 +83,8 @@ class GameStream:
         self._rewards = {task.name: np.zeros(num_slots) for task in TASKS}
         self._ends = {task.name: np.zeros(num_slots, dtype=bool) for task in TASKS}
         self._episodes: list[GameEpisode | None] = [None] * num_slots
-        self._levels = levels = GameLevels([origin["level_seed"] for origin in game.bank.origins])
-        self._players = [GamePlayer(levels, self.config.video.height) for _ in range(num_slots)]
-        self._dropped = weakref.finalize(self, _let_go, self._players, levels)
+        self._levels = GameLevels([origin["level_seed"] for origin in game.bank.origins])
+        self._players = [GamePlayer(self._levels, self.config.video.height) for _ in range(num_slots)]
 
     @property
     def truth(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -154,15 +152,11 @@ class GameStream:
 
     def close(self) -> None:
         """End the engines and remove the level file; when they are needed again, they come back."""
-        _let_go(self._players, self._levels)
+        for player in self._players:
+            player.close()
+        self._levels.close()
 
     def _take(self, slot: int, episode: GameEpisode, step: Step) -> None:
         self._episodes[slot], self.captions[slot], self.ended[slot] = episode, step.caption, step.ended
         for name in self._rewards:
             self._rewards[name][slot], self._ends[name][slot] = step.rewards[name], step.terminated[name]
-
-
-def _let_go(players: Sequence[GamePlayer], levels: GameLevels) -> None:
-    for player in players:
-        player.close()
-    levels.close()

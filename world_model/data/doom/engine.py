@@ -25,6 +25,11 @@ RESOLUTIONS = (  # smallest that holds the wanted square
     (240, vizdoom.ScreenResolution.RES_320X240),
     (480, vizdoom.ScreenResolution.RES_640X480),
 )
+DEAD = (  # what an engine raises whose process has ended
+    vizdoom.ViZDoomErrorException,
+    vizdoom.ViZDoomIsNotRunningException,
+    vizdoom.ViZDoomUnexpectedExitException,
+)
 IDLE = [0.0] * ACTION_DIM
 NO_TURN = Turn(right=0, up=0)
 BUTTONS = (

@@ -76,6 +76,7 @@ COMMANDS = (
   wp2 record doom --out data/test --clips 64 --frames 72 --split test
   wp2 record doom --out data/long --clips 500 --frames 256 --play revisits
   wp2 record doom --out data/mirror --clips 64 --frames 257 --split test --play mirror
+  wp2 record doom --out data/tasks --clips 1500 --frames 40 --play tasks
   The same command again continues a recording that was interrupted.""",
         "world_model.data.doom.record",
     ),

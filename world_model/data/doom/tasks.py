@@ -66,3 +66,4 @@ WALK_TO_GOAL = WalkTo(f"walk to the {NAMED_GOAL}", NAMED_GOAL, TOUCH)
 REACH_EXIT = WalkTo("reach the exit", EXIT, ENTER)
 COLLECT_HEALTH = CollectHealth()
 TASKS = (WALK_TO_GOAL, COLLECT_HEALTH, REACH_EXIT)
+EXPLORE = "explore"  # the task of whoever goes nowhere in particular; it has no true reward

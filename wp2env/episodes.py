@@ -20,7 +20,7 @@ from wp2env.loading import WorldHandle
 from wp2env.options import StartRequest
 from wp2env.slots import Slots
 from wp2env.starts import StartBank, newest_whole_chunks
-from wp2env.tasks import RewardOut, RewardSource, TaskContext
+from wp2env.tasks import RewardOut, RewardSource, TaskContext, bind_task
 
 SEED_LIMIT = 2**63  # seeds of episodes are drawn below it, the range that torch's generators take
 
@@ -59,6 +59,7 @@ class Episodes:
         self.handle, self.num_slots, self.task, self.bank = handle, num_slots, task, bank
         self.sampling_steps, self.temperature = sampling_steps, temperature
         self.latency = 0.0
+        self._bind()
         self._stream: Any = None
         self._resume: Any = None
         shape = tuple(self.stream.frame_shape)
@@ -177,6 +178,10 @@ class Episodes:
         """Let go of the running world; the next reset makes it again."""
         self._stream = self._resume = None
         self.slots.ready[:] = False
+
+    def _bind(self) -> None:
+        """Hand the task the world that it will judge."""
+        bind_task(self.task, self.handle.get())
 
     def _begin_stream(self, chosen: Sequence[int], begun: Sequence[NewEpisode]) -> Any:
         """Let the stream begin: the slots' newest frames, a uint8 tensor ``[len(chosen), H, W, 3]``."""

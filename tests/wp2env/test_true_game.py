@@ -183,8 +183,9 @@ def test_without_a_bank_starts_of_the_task_are_recorded_once(monkeypatch):
 # Steps, rewards and ends.
 
 
-def test_whoever_walks_to_the_goal_has_the_reward_and_the_end(game, bank):
-    env = game(task=Truth())
+@pytest.mark.parametrize("task", [Truth(), TASK], ids=["truth", "named"])
+def test_whoever_walks_to_the_goal_has_the_reward_and_the_end(game, bank, task):
+    env = game(task=task)
     for index, origin in enumerate(bank.origins):
         env.reset(seed=0, options={"start_index": index})
         place = origin["start"]

@@ -83,6 +83,7 @@ COMMANDS = (
   wp2 record doom --out data/test --clips 64 --frames 72 --split test
   wp2 record doom --out data/long --clips 500 --frames 256 --play revisits
   wp2 record doom --out data/mirror --clips 64 --frames 257 --split test --play mirror
+  wp2 record doom --out data/tasks --clips 1500 --frames 40 --play tasks
   The same command again continues a recording that was interrupted.""",
         "world_model.data.doom.record",
     ),
@@ -109,6 +110,17 @@ COMMANDS = (
   wp2 demo --world runs/all/stable_forcing/world
   The same command again continues a run that was interrupted.""",
         "world_model.training.cli",
+    ),
+    Command(
+        ("train", "reward"),
+        "learn when a task is fulfilled in a world, from recordings of the game",
+        """\
+  wp2 train reward --world worlds/mine --data data/tasks --validation data/held-out --out worlds/mine
+  wp2 train reward --data data/tasks --validation data/held-out --out reward.safetensors --cache data/runs --minutes 5
+  Recordings to learn from: wp2 record doom --play tasks --clips 1500 --frames 40 --out data/tasks
+  and to calibrate on:      the same with --split validation --clips 200 --out data/held-out
+  The world's environments then know the tasks "walk to the red ball", "collect health packs" and "reach the exit".""",
+        "world_model.training.reward",
     ),
     Command(
         ("export",),
@@ -169,7 +181,11 @@ COMMANDS = (
         "wp2env.cli.generate",
     ),
 )
-GROUPS = {"record": "record the true game", "train": "train a world", "starts": "record where episodes begin"}
+GROUPS = {
+    "record": "record the true game",
+    "train": "train a world, or what rewards in it",
+    "starts": "record where episodes begin",
+}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -17,8 +17,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.10 python3; 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY) ## play a control script in the bundled world and write it to demo.mp4
-	$(BIN)/wp2 demo --out demo.mp4
+run: $(READY) ## train an agent in the bundled world, try it in the true game, and write story/report.html about it
+	$(BIN)/wp2 story --out story
 
 # One thread per test process: the tests run side by side.
 test: $(READY) ## run the tests
@@ -27,8 +27,8 @@ test: $(READY) ## run the tests
 lint: $(READY) ## check the code's style
 	$(BIN)/ruff check .
 
-clean: ## remove the virtual environment, caches and the demo
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info demo.mp4
+clean: ## remove the virtual environment, caches and the story
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info story demo.mp4
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt

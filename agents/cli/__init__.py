@@ -10,6 +10,16 @@ from wp2env.cli.main import Command
 
 AGENT_COMMANDS = (
     Command(
+        ("story",),
+        "train an agent briefly in a generated world, and show what it can do in the true game, before and after",
+        """\
+  wp2 story --out story
+  wp2 story --out longer --steps 100000 --seed 1
+  wp2 story --out mine --world runs/mine/world --episodes 200
+  The same command again continues a story that was interrupted.""",
+        "agents.cli.story",
+    ),
+    Command(
         ("train-agent",),
         "train an agent, in a generated world or in the true game",
         """\

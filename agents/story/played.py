@@ -1,0 +1,132 @@
+"""Episodes that were played, kept in files, so that a story that was interrupted does not play them again."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from tqdm import tqdm
+
+from agents.evaluate import SUCCESS, Evaluation, evaluate
+from agents.film import Film
+from agents.places import DEFAULT_TASK, EPISODE_STEPS, PLACES, make_env
+from agents.policies import load_policy
+from agents.story.findings import Places, Story, percent, success
+
+SLOTS = 16  # episodes side by side
+
+
+@dataclass(frozen=True)
+class Played:
+    """Episodes of one policy in one place.
+
+    Attributes:
+        evaluation: how they went.
+        film: the pictures of the first ones.
+        rate: pictures a second.
+    """
+
+    evaluation: Evaluation
+    film: Film
+    rate: float
+
+    def save(self, file: Path) -> None:
+        """Write them under a temporary name and rename it; `load_played` is the inverse."""
+        found = self.evaluation
+        pictures = {f"film_{episode}": np.stack(frames) for episode, frames in enumerate(self.film.frames)}
+        part = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            with part.open("wb") as opened:
+                np.savez_compressed(
+                    opened, starts=found.starts, returns=found.returns, lengths=found.lengths,
+                    successes=found.successes, rate=self.rate, filmed=len(pictures), **pictures,
+                )  # fmt: skip
+            os.replace(part, file)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def load_played(file: Path) -> Played:
+    """What `Played.save` wrote.
+
+    Raises:
+        ValueError: for a damaged file.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as held:
+            film = Film(int(held["filmed"]))
+            film.frames = [list(held[f"film_{episode}"]) for episode in range(len(film.frames))]
+            values = [held[name] for name in ("starts", "returns", "lengths", "successes")]
+            return Played(Evaluation(*values), film, float(held["rate"]))
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+        raise ValueError(f"{file} is damaged ({error}); delete it and give the same command again") from error
+
+
+class Playhouse:
+    """Plays policies from the same starts in the world and in the game, each once.
+
+    Args:
+        folder: of the files with what was played.
+        starts: files of starts by name.
+    """
+
+    def __init__(self, story: Story, folder: Path, starts: Mapping[str, Path]) -> None:
+        self.story, self.folder, self.starts = story, folder, starts
+
+    def play(self, bank: str, episodes: int, name: str, policy: str, filmed: int = 0) -> None:
+        """Play the first ``episodes`` starts of a bank in both places, and say how it went; what was played stays.
+
+        Args:
+            name: that the policy has in this story.
+            policy: as `load_policy` takes it.
+            filmed: first episodes whose pictures are kept.
+        """
+        for place in PLACES:
+            file = self._file(bank, name, place)
+            if not file.is_file():
+                film = Film(min(filmed, episodes))
+                played = self._play(self.starts[bank], episodes, policy, place, film)
+                played.save(file)
+                share = success(played.evaluation, self.story.seed)
+                print(f"  {name}, in the {place}: {percent(share)} of {episodes} episodes reach the ball", flush=True)
+
+    def played(self, bank: str, name: str) -> dict[str, Played]:
+        """What was played there, by place.
+
+        Raises:
+            FileNotFoundError, ValueError: for a file that is missing or damaged.
+        """
+        return {place: load_played(self._file(bank, name, place)) for place in PLACES}
+
+    def evaluations(self, bank: str, name: str) -> Places:
+        """How that went, by place."""
+        return {place: played.evaluation for place, played in self.played(bank, name).items()}
+
+    def _file(self, bank: str, name: str, place: str) -> Path:
+        return self.folder / f"{bank}-{name.replace(' ', '-')}-{place}.npz"
+
+    def _play(self, starts: Path, episodes: int, policy: str, place: str, film: Film) -> Played:
+        slots, seed = min(SLOTS, episodes), self.story.seed
+        actor = load_policy(policy, num_envs=slots, seed=seed)
+        env = make_env(
+            place, slots, task=DEFAULT_TASK, starts=starts, world=self.story.world, dtype=self.story.dtype,
+            action_mode=actor.action_mode, autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=EPISODE_STEPS,
+        )  # fmt: skip
+        with tqdm(total=episodes, unit="episode", desc=f"in the {place}", leave=False) as bar:
+
+            def watch(episode: int, frame: np.ndarray) -> None:
+                film(episode, frame)
+                bar.update(max(0, episode + 1 - bar.n))
+
+            try:
+                found = evaluate(actor, env, range(episodes), EPISODE_STEPS, seed, watch)
+            finally:
+                env.close()
+        if found.successes is None:
+            raise ValueError(f"the task {DEFAULT_TASK!r} told of no {SUCCESS} in the {place}; it cannot be judged")
+        return Played(found, film, env.metadata["render_fps"])

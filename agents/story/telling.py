@@ -1,0 +1,220 @@
+"""The whole story, from top to bottom: a look at the world, starts, an agent before, its training, and after.
+
+    out/run.json              what the story is of; another one is refused in the same folder
+    out/demo.mp4              the world by itself
+    out/starts/               where episodes begin: train, validation and test, in different levels
+    out/agent/                the training: a folder for `train_agent`
+    out/episodes/             every evaluation, with the first pictures
+    out/seconds.json          how long the chapters took
+    out/before-after.mp4, report.html, report.json
+
+What is there is not made again, so that the same command goes on with a story that was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import cv2
+from tqdm import tqdm
+
+from agents.checkpoints import remember
+from agents.places import DEFAULT_TASK, EPISODE_STEPS
+from agents.policies import checkpoints
+from agents.policies.card import read_card
+from agents.story import plots
+from agents.story.findings import AFTER, BEFORE, POLICIES, RANDOM, SCRIPTED, Findings, Story
+from agents.story.page import Pictures, Shelf, page
+from agents.story.played import SLOTS, Playhouse
+from agents.story.video import strip, write_before_after
+from agents.train import AgentRun, train_agent, untrained_agent
+from world_model.data.doom.task_starts import record_task_starts  # a missing ViZDoom is missed now, not in minutes
+from world_model.data.store import write_json
+from world_model.world import World
+from wp2env.cli import demo
+from wp2env.game_starts import bank_of
+from wp2env.loading import WorldHandle
+from wp2env.starts import find_bank
+from wp2env.tasks import bind_task, make_task
+
+TRAIN_STARTS = 256
+FILMED = 4  # episodes
+REPORT, PAGE, FILM, DEMO = "report.json", "report.html", "before-after.mp4", "demo.mp4"
+CHAPTERS = {
+    "demo": "a look at the world",
+    "starts": f"places in the true game from which to {DEFAULT_TASK}",
+    "before": "the agent before it has learned anything, beside random acts and a script",
+    "training": "training, in the generated world alone",
+    "after": "the agent after training",
+    "report": "the report",
+}
+
+
+def tell(story: Story, out: Path) -> Findings | None:
+    """Tell the story into a folder, or what is missing of it.
+
+    Returns:
+        What came out, also of a story that was told before; None when a signal stopped the training, and the same
+        call then goes on.
+
+    Raises:
+        ValueError: for a world that cannot tell it, or a folder that holds something else.
+        FileNotFoundError: when there is no such world.
+    """
+    if is_told(out):
+        remember(out, story.settings())
+        return collect(story, out)
+    world = _able(story)
+    remember(out, story.settings())
+    house = _playhouse(story, out)
+    house.folder.mkdir(exist_ok=True)
+    agent = _run(story, out)
+    seconds = out / "seconds.json"
+    with _chapter("demo", seconds):
+        _show_world(story, world, out / DEMO)
+    with _chapter("starts", seconds):
+        _record_starts(story, world, house)
+    with _chapter("before", seconds):
+        untrained = _reached(out / "agent", 0) or untrained_agent(agent, out / "agent")
+        for name, policy in ((RANDOM, "random"), (SCRIPTED, "scripted"), (BEFORE, str(untrained))):
+            house.play("test", story.episodes, name, policy, FILMED)
+        house.play("validation", story.tries, _after(untrained), str(untrained))
+    with _chapter("training", seconds):
+        if not _train(story, agent, out / "agent", house):
+            return None
+    with _chapter("after", seconds):
+        house.play("test", story.episodes, AFTER, str(_reached(out / "agent", story.steps)), FILMED)
+    with _chapter("report", seconds):
+        findings = collect(story, out)
+        _report(findings, house, out)
+    return findings
+
+
+def is_told(out: Path) -> bool:
+    """Whether the folder holds a story to its end."""
+    return all((out / name).is_file() for name in (REPORT, PAGE, FILM))
+
+
+def collect(story: Story, out: Path) -> Findings:
+    """What came out of a story that was told.
+
+    Raises:
+        FileNotFoundError, ValueError: for a part of it that is missing or damaged.
+    """
+    house, agent = _playhouse(story, out), out / "agent"
+    reached = [_reached(agent, steps) for steps in story.stages]
+    return Findings(
+        story,
+        read_card(reached[-1]).steps,
+        {name: house.evaluations("test", name) for name in POLICIES},
+        [(read_card(folder).steps, house.evaluations("validation", _after(folder))) for folder in reached],
+        json.loads((out / "seconds.json").read_text()),
+    )
+
+
+def _able(story: Story) -> World:
+    """The story's world, if it can tell the story."""
+    world = WorldHandle(story.world, "cpu", story.dtype).get()
+    bind_task(make_task(DEFAULT_TASK), world)
+    video = world.config.video
+    if video.height != video.width:
+        raise ValueError(
+            f"the world {story.world!r} shows pictures of {video.height}x{video.width} and the game square ones; "
+            "choose another world"
+        )
+    return world
+
+
+def _playhouse(story: Story, out: Path) -> Playhouse:
+    banks = {split: out / "starts" / f"{split}.safetensors" for split in ("train", "validation", "test")}
+    return Playhouse(story, out / "episodes", banks)
+
+
+def _run(story: Story, out: Path) -> AgentRun:
+    return AgentRun(
+        DEFAULT_TASK, world=story.world, starts=str(out / "starts" / "train.safetensors"), envs=SLOTS,
+        episode_steps=EPISODE_STEPS, seed=story.seed, dtype=story.dtype,
+    )  # fmt: skip
+
+
+@contextmanager
+def _chapter(name: str, seconds: Path) -> Iterator[None]:
+    """Announce a chapter, and add the time that it takes to that of earlier tries."""
+    print(f"{list(CHAPTERS).index(name) + 1}/{len(CHAPTERS)} {CHAPTERS[name]}", flush=True)
+    before = json.loads(seconds.read_text()) if seconds.is_file() else {}
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        write_json(seconds, {**before, name: before.get(name, 0.0) + time.monotonic() - began})
+
+
+def _show_world(story: Story, world: World, file: Path) -> None:
+    """The video that `wp2 demo` writes, of a world that brings starts of its own."""
+    if file.is_file():
+        return
+    if find_bank(None, world.path) is None:
+        print(f"  no {file.name}: the world {story.world!r} brings no starts")
+        return
+    parser = argparse.ArgumentParser()
+    demo.add_arguments(parser)
+    demo.main(parser.parse_args(["--world", story.world, "--seed", str(story.seed), "--out", str(file)]))
+
+
+def _record_starts(story: Story, world: World, house: Playhouse) -> None:
+    counts = {"train": TRAIN_STARTS, "validation": story.tries, "test": story.episodes}
+    for split, file in house.starts.items():
+        if file.is_file():
+            continue
+        file.parent.mkdir(exist_ok=True)
+        starts = record_task_starts(
+            DEFAULT_TASK, counts[split], split=split, seed=story.seed, size=world.config.video.height
+        )
+        bank_of(list(tqdm(starts, total=counts[split], unit="start", desc=split, leave=False))).save(file)
+        print(f"  {file}: {counts[split]} starts", flush=True)
+
+
+def _train(story: Story, run: AgentRun, agent: Path, house: Playhouse) -> bool:
+    """Train stage by stage and try the agent out after each; False when a signal asked to stop."""
+    for steps in story.stages[1:]:
+        folder = _reached(agent, steps) or train_agent(run, steps, agent)
+        if read_card(folder).steps < steps:
+            return False
+        house.play("validation", story.tries, _after(folder), str(folder))
+    return True
+
+
+def _reached(agent: Path, steps: int) -> Path | None:
+    """The first checkpoint after so many steps."""
+    return next((folder for folder in checkpoints(agent) if read_card(folder).steps >= steps), None)
+
+
+def _after(checkpoint: Path) -> str:
+    """What the agent of a checkpoint is called."""
+    return f"after {read_card(checkpoint).steps} steps"
+
+
+def _report(findings: Findings, house: Playhouse, out: Path) -> None:
+    rows = {name: house.played("test", name) for name in (BEFORE, AFTER)}
+    write_before_after(out / FILM, rows)
+    _, encoded = cv2.imencode(".png", strip(rows)[..., ::-1])
+    pictures = Pictures(plots.policies(findings), plots.learning(findings), encoded.tobytes())
+    demo_video = DEMO if (out / DEMO).is_file() else None
+    trained = _reached(out / "agent", findings.story.steps)
+    _write_text(out / PAGE, page(findings, pictures, Shelf(trained, house.starts, demo_video, FILM)))
+    write_json(out / REPORT, findings.as_dict())
+
+
+def _write_text(file: Path, text: str) -> None:
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)

@@ -63,8 +63,9 @@ class NamedTask:
 
         self.heads = heads_of(world) if self._given is None else self._given
         if self.heads is None:
+            name = getattr(world, "name", world)
             raise ValueError(
-                f"the world {getattr(world, 'name', world)!r} has no learned reward for the task {self.name!r}; train one with `wp2 train "
+                f"the world {name!r} has no learned reward for the task {self.name!r}; train one with `wp2 train "
                 "reward`, or choose the task 'explore' or 'constant', or give a function of the TaskContext"
             )
         self._check_known()

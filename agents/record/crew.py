@@ -39,10 +39,13 @@ class Crew:
         import ray
 
         self.ray, self.plan, self.licence, self.workers = ray, plan, licence, workers
-        options = {"num_cpus": workers, "include_dashboard": False} if address == LOCAL else {}
-        ray.init(address=address, log_to_driver=False, logging_level="error", **options)
+        self._own = not ray.is_initialized()
+        if self._own:
+            options = {"num_cpus": workers, "include_dashboard": False} if address == LOCAL else {}
+            ray.init(address=address, log_to_driver=False, logging_level="error", **options)
         # An actor that dies is not restarted by Ray: what it had in hand is ours to share out again.
         self._actor = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_Worker)
+        self._staff: list[Any] = []
         self._at_work: dict[Any, tuple[Any, int]] = {}  # promise -> (actor, its wave)
 
     def play(self, waves: Iterable[int]) -> Iterator[tuple[int, Clip]]:
@@ -77,11 +80,14 @@ class Crew:
 
     def close(self) -> None:
         """End the workers, and Ray where it was started here."""
-        self._at_work.clear()
-        self.ray.shutdown()
+        for actor in self._staff:
+            self.ray.kill(actor)
+        if self._own:
+            self.ray.shutdown()
 
     def _hire(self) -> Any:
-        return self._actor.remote(self.plan, self.licence)
+        self._staff.append(self._actor.remote(self.plan, self.licence))
+        return self._staff[-1]
 
     def _order(self, actor: Any, wave: int) -> None:
         self._at_work[actor.play.remote(wave)] = actor, wave

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from agents.record.crew import LOCAL, Crew
-from agents.record.plan import Plan
-from agents.record.play import Player
-from agents.record.recording import FORMATS, Broken, record
+from agents.places import EPISODE_STEPS, PLACES, WORLD
+from agents.record import FORMATS, LOCAL
 from wp2env.cli.arguments import MAX_SEED, whole
+
+if TYPE_CHECKING:
+    from agents.record.plan import Plan
 
 MOST = 10**7  # episodes
 NO_LICENCE = "as the world's own, see its card"
@@ -22,11 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", default="random", help="name, or path of a trained policy (default: %(default)s)")
     parser.add_argument("--episodes", type=whole(1, MOST), required=True, help="number of episodes")
     parser.add_argument("--envs", type=whole(1, 1024), default=8, help="slots side by side (default: %(default)s)")
-    parser.add_argument("--steps", type=whole(1, 10**5), default=48, help="steps of an episode (default: %(default)s)")
+    parser.add_argument(
+        "--steps", type=whole(1, 10**5), default=EPISODE_STEPS, help="steps of an episode (default: %(default)s)"
+    )
     parser.add_argument("--task", default="explore", help="where rewards and ends come from (default: %(default)s)")
     parser.add_argument("--starts", help="file with starts, taken in turn (default: the world's own)")
-    parser.add_argument("--format", choices=tuple(FORMATS), default="clips", help="of the dataset (%(default)s)")
-    parser.add_argument("--in", dest="place", choices=("world", "game"), default="world", help="or in the true game")
+    parser.add_argument("--format", choices=FORMATS, default="clips", help="of the dataset (%(default)s)")
+    parser.add_argument("--in", dest="place", choices=PLACES, default=WORLD, help="where (default: %(default)s)")
     parser.add_argument("--world", default="doom", help="a bundled world or a folder with one (default: %(default)s)")
     parser.add_argument("--seed", type=whole(0, MAX_SEED), default=0, help="the same seed gives the same episodes")
     parser.add_argument("--sampling-steps", type=whole(1, 1000), help="network evaluations per step (the world's own)")
@@ -46,9 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def plan(settings: argparse.Namespace) -> Plan:
     """What to play."""
+    from agents.record.plan import Plan
+
     return Plan(
         policy=settings.policy,
-        world=None if settings.place == "game" else settings.world,
+        world=settings.world if settings.place == WORLD else None,
         task=settings.task,
         starts=settings.starts,
         envs=settings.envs,
@@ -62,6 +68,10 @@ def plan(settings: argparse.Namespace) -> Plan:
 
 def main(settings: argparse.Namespace) -> None:
     """Record, and say what there is."""
+    from agents.record.crew import Crew
+    from agents.record.play import Player
+    from agents.record.recording import Broken, record
+
     if settings.workers is not None and settings.ray is None:
         raise ValueError(f"{settings.workers} workers need Ray; add --ray, or leave --workers out")
     hire = Player if settings.ray is None else partial(Crew, workers=settings.workers or 2, address=settings.ray)

@@ -44,7 +44,7 @@ def check(name: str) -> None:
     Raises:
         ImportError: where it is not installed.
     """
-    import pyarrow.parquet  # noqa: F401
+    import pyarrow  # noqa: F401
 
 
 def write(folder: Path, clips: Iterable[Clip], name: str, about: dict) -> None:

@@ -12,6 +12,7 @@ character and event of every frame. The metadata's ``provenance`` tells what mad
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -23,11 +24,12 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 import wp2env
-from agents.record.play import GAME_ID, stack_choices
+from agents.record.play import stack_choices
 from world_model.data.clips import Clip
 from wp2env.spaces import ACTION_MODES, Turns
 from wp2env.starts import CAPTION_FIELDS
 
+GAME_ID = "WorldPlay2-TrueGame-v0"
 NAME = re.compile(r"[\w-]+-v\d+")
 
 
@@ -35,12 +37,15 @@ def check(name: str) -> None:
     """Refuse a folder's name that Minari would not take for a dataset's, and a machine without Minari.
 
     Raises:
-        ValueError: with the form that names have.
+        ValueError: with the form that names have, or the version of Minari that is needed.
         ImportError: where Minari or its storage is not installed.
     """
     import h5py  # noqa: F401 - what Minari writes with
-    import minari  # noqa: F401
+    import minari
+    from minari.dataset.minari_storage import MinariStorage
 
+    if "jpeg_encoding" not in inspect.signature(MinariStorage.new).parameters:
+        raise ValueError(f"Minari {minari.__version__} keeps pictures as JPEG only; install 0.5.4 or newer")
     if not NAME.fullmatch(name):
         raise ValueError(f"the folder's name {name!r} is no name of a Minari dataset; call it NAME-v0, as in walks-v0")
 

@@ -10,12 +10,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from agents.record import LOCAL
 from agents.record.plan import Plan
 from agents.record.play import Player
 from world_model.data.clips import Clip
 
 TRIES = 3  # for a wave in whose play a worker dies
-LOCAL = "local"
 
 
 class WorkersDied(RuntimeError):

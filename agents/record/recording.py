@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from agents.record import as_clips, as_lerobot, as_minari
+from agents.record import FORMATS, as_clips, as_lerobot, as_minari
 from agents.record.crew import Crew, WorkersDied
 from agents.record.parts import Parts
 from agents.record.plan import Plan, versions
 from agents.record.play import Player
 
-FORMATS = {"clips": as_clips, "minari": as_minari, "lerobot": as_lerobot}
+WRITERS = dict(zip(FORMATS, (as_clips, as_minari, as_lerobot), strict=True))
 
 
 class Broken(RuntimeError):
@@ -51,7 +51,7 @@ def record(
     if form not in FORMATS:
         raise ValueError(f"the format {form!r} is unknown; choose one of {', '.join(FORMATS)}")
     name = out.resolve().name
-    FORMATS[form].check(name)
+    WRITERS[form].check(name)
     recipe = {**plan.recipe(), "format": form, "licence": licence}
     with closing(Parts(out, recipe, episodes)) as parts:
         if parts.complete:
@@ -60,7 +60,7 @@ def record(
         try:
             _play(parts, plan, lambda: hire(plan, licence), progress)
             with _disk(parts):
-                parts.assemble(lambda folder: FORMATS[form].write(folder, parts.clips(), name, about))
+                parts.assemble(lambda folder: WRITERS[form].write(folder, parts.clips(), name, about))
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"interrupted; {_state(parts)}") from None
         except WorkersDied as error:

@@ -31,6 +31,9 @@ EXTRAS = {
     "sb3_contrib": "agents",
     "diffusers": "large",
     "minari": "data",
+    "h5py": "data",
+    "pyarrow": "data",
+    "ray": "distributed",
 }
 
 
@@ -160,7 +163,7 @@ COMMANDS = (
         "wp2env.cli.generate",
     ),
 )
-GROUPS = {"record": "record the true game", "train": "train a world"}
+GROUPS = {"record": "record the true game, or a policy in a world", "train": "train a world"}
 
 
 class _Parser(argparse.ArgumentParser):

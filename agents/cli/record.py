@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the dataset; named NAME-v0 for minari")
     parser.add_argument("--policy", default="random", help="name, or path of a trained policy (default: %(default)s)")
     parser.add_argument("--episodes", type=whole(1, MOST), required=True, help="number of episodes")
-    parser.add_argument("--envs", type=whole(1, 1024), default=8, help="slots side by side (default: %(default)s)")
+    parser.add_argument(
+        "--envs", type=whole(1, 1024), default=8, help="slots of a batch; other numbers round differently (%(default)s)"
+    )
     parser.add_argument(
         "--steps", type=whole(1, 10**5), default=EPISODE_STEPS, help="steps of an episode (default: %(default)s)"
     )

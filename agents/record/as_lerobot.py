@@ -17,6 +17,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from agents.record.plan import Plan
 from agents.record.table_stats import Moments
 from world_model.controls import ACTION_COLUMNS, ACTION_DIM
 from world_model.data.clips import Clip
@@ -38,7 +39,7 @@ SCALARS = {
 }
 
 
-def check(name: str) -> None:
+def check(name: str, plan: Plan) -> None:
     """Refuse a machine without pyarrow.
 
     Raises:

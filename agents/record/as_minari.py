@@ -24,6 +24,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 import wp2env
+from agents.record.plan import Plan
 from agents.record.play import stack_choices
 from world_model.data.clips import Clip
 from wp2env.spaces import ACTION_MODES, Turns
@@ -33,7 +34,7 @@ GAME_ID = "WorldPlay2-TrueGame-v0"
 NAME = re.compile(r"[\w-]+-v\d+")
 
 
-def check(name: str) -> None:
+def check(name: str, plan: Plan) -> None:
     """Refuse a folder's name that Minari would not take for a dataset's, and a machine without Minari.
 
     Raises:

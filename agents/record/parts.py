@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from agents.record.plan import identity
@@ -87,9 +88,15 @@ class Parts:
         self._sweep()
 
     def close(self) -> None:
-        """Let other processes record into the folder."""
-        if self._lock is not None:
-            self._lock.close()
+        """Let other processes record into the folder; leave nothing behind where nothing was recorded."""
+        if self._lock is None:
+            return
+        if not self.done:
+            (self._folder / "lock").unlink(missing_ok=True)
+            with suppress(OSError):  # what is not empty stays
+                self._folder.rmdir()
+                self.out.rmdir()
+        self._lock.close()
 
     def _compare(self, told: dict) -> None:
         held, asked = identity(told["recipe"]), identity(self.recipe)

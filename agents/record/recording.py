@@ -51,7 +51,7 @@ def record(
     if form not in FORMATS:
         raise ValueError(f"the format {form!r} is unknown; choose one of {', '.join(FORMATS)}")
     name = out.resolve().name
-    WRITERS[form].check(name)
+    WRITERS[form].check(name, plan)
     recipe = {**plan.recipe(), "format": form, "licence": licence}
     with closing(Parts(out, recipe, episodes)) as parts:
         if parts.complete:

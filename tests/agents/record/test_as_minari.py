@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.vector.utils import batch_space
 
+from agents import policies
 from world_model.data.store import ClipStore
+from wp2env.spaces import ACTION_MODES, Turns
 
 minari = pytest.importorskip("minari")
 pytest.importorskip("h5py")
@@ -59,20 +62,11 @@ def test_a_folder_that_minari_could_not_name_is_refused(recorded):
 
 @pytest.mark.parametrize("mode", ["dict", "multidiscrete", "box"])
 def test_actions_of_every_space_are_kept(recorded, monkeypatch, mode):
-    from agents import policies
-
-    class Still:
+    class Sampling:
         action_mode = mode
 
         def __init__(self, num_envs):
-            from gymnasium.vector.utils import batch_space
-
-            from wp2env.spaces import ACTION_MODES, Turns
-
-            self.space = batch_space(
-                ACTION_MODES[mode](Turns()).space,
-                num_envs,
-            )
+            self.space = batch_space(ACTION_MODES[mode](Turns()).space, num_envs)
             self.space.seed(0)
 
         def reset(self, mask):
@@ -81,7 +75,7 @@ def test_actions_of_every_space_are_kept(recorded, monkeypatch, mode):
         def act(self, observations):
             return self.space.sample()
 
-    monkeypatch.setattr(policies, "load_policy", lambda text, num_envs, seed: Still(num_envs))
+    monkeypatch.setattr(policies, "load_policy", lambda text, num_envs, seed: Sampling(num_envs))
     out = recorded(form="minari", episodes=2)
     dataset = minari.MinariDataset(out / "data")
     for episode in dataset.iterate_episodes():

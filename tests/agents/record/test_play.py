@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import gymnasium
 import numpy as np
 import pytest
@@ -40,7 +42,7 @@ def test_an_episode_is_what_a_single_environment_shows(player, folder):
     pictures, rows = [picture], clip.actions
     assert info["start_index"] == clip.meta["start_index"] == 1
     assert rows[0].tolist() == [0, 0, 0, 0, 1, 0]
-    views = env.unwrapped.perspectives if hasattr(env.unwrapped, "perspectives") else np.array([1])
+    views = np.array([1])
     for choice, row in zip(clip.meta["choices"], rows[1:], strict=True):
         applied = ACTION_MODES["discrete"](Turns()).rows(np.array([choice]), views)[0]
         np.testing.assert_array_equal(row, applied)
@@ -80,8 +82,18 @@ def test_actions_survive_their_way_through_json(mode):
 
 
 def test_without_starts_the_environment_says_what_to_do(plan, folder, tmp_path):
-    import shutil
-
     bare = shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns("starts*"))
     with pytest.raises(ValueError, match="has no bank of starts; give one"):
         list(Player(plan(world=str(bare))).play([0]))
+
+
+def test_the_true_game_is_recorded_in_the_same_way(plan):
+    pytest.importorskip("vizdoom")
+    pytest.importorskip("wp2env.true_game")
+    player = Player(plan(world=None, task="explore", steps=2))
+    try:
+        episodes = dict(player.play([0]))
+    finally:
+        player.close()
+    assert sorted(episodes) == [0, 1] and all(len(clip.frames) == 3 for clip in episodes.values())
+    assert episodes[0].source == "played in the true game" and episodes[0].captions[0][1].scene

@@ -160,12 +160,12 @@ def test_an_unfinished_recording_takes_another_number_of_episodes(stopped, recor
     assert len(ClipStore(recorded(episodes=2))) == 2
 
 
-def test_a_plan_that_never_worked_leaves_the_folder_free(recorded):
+def test_a_plan_that_never_worked_leaves_nothing_behind(recorded, tmp_path):
     with pytest.raises(ValueError, match="there is no policy 'gone.zip'"):
         recorded(policy="gone.zip")
     with pytest.raises(ValueError, match="task 'fly' is not known"):
         recorded(task="fly")
-    recorded()
+    assert not list(tmp_path.iterdir())
 
 
 def test_folders_of_others_are_refused(recorded, tmp_path):

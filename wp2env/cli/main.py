@@ -133,6 +133,15 @@ COMMANDS = (
         "wp2env.cli.bank",
     ),
     Command(
+        ("starts", "doom"),
+        "record where the episodes of a task begin, for the generated world and the true game alike",
+        """\
+  wp2 starts doom --task "walk to the red ball" --count 300 --split train --out data/ball-train.safetensors
+  wp2 starts doom --task "reach the exit" --count 50 --split test --seed 7 --out data/exit-test.safetensors
+  Give the file as `starts=` to WorldPlay2-v0 and to WorldPlay2-TrueGame-v0.""",
+        "wp2env.cli.starts",
+    ),
+    Command(
         ("plan",),
         "show how much memory a large world needs on each GPU",
         """\
@@ -163,7 +172,11 @@ COMMANDS = (
         "wp2env.cli.generate",
     ),
 )
-GROUPS = {"record": "record the true game, or a policy in a world", "train": "train a world"}
+GROUPS = {
+    "record": "record the true game, or a policy in a world",
+    "train": "train a world",
+    "starts": "record where episodes begin",
+}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -65,10 +65,14 @@ class Judge:
         env: an environment with ``autoreset_mode=DISABLED``.
         max_steps: length of an episode.
         file: what is in it about later steps than the present one, which a killed run left, is dropped.
+
+    Raises:
+        ValueError: when the environment has fewer starts than the validation has episodes.
     """
 
     def __init__(self, env: VectorEnv, validation: Validation, max_steps: int, seed: int, file: Path) -> None:
         self.env, self.validation, self.max_steps, self.seed, self.file = env, validation, max_steps, seed, file
+        env.reset(options={"start_index": validation.episodes - 1})  # one that is missing is missed now, not later
 
     def due(self, before: int, now: int) -> bool:
         """Whether an evaluation falls to the steps after ``before``, up to ``now``."""
@@ -105,15 +109,20 @@ class Keeper(BaseCallback):
         super().__init__()
         self.out, self.card, self.keeping, self.judge = out, card, keeping, judge
         self.interruption, self.bar = interruption, bar
-        self.learned: int | None = None  # steps that the weights come from
+        self.learned = 0  # steps that the weights come from
+
+    def _init_callback(self) -> None:
+        self.learned = self.model.num_timesteps
+
+    def _on_training_start(self) -> None:
+        if self.learned == 0 and 0 in self.keeping.at:
+            self._save()
 
     def _on_rollout_start(self) -> None:
         before, self.learned = self.learned, self.model.num_timesteps
-        if before is None:  # the run begins, or goes on from what is kept already
-            before = -1 if self.learned == 0 else self.learned
-        if self.keeping.due(max(before, 0), self.learned) or (before < 0 and 0 in self.keeping.at):
+        if self.keeping.due(before, self.learned):
             self._save()
-        if self.judge is not None and self.judge.due(max(before, 0), self.learned):
+        if self.judge is not None and self.judge.due(before, self.learned):
             self._judge()
 
     def _on_step(self) -> bool:
@@ -123,9 +132,9 @@ class Keeper(BaseCallback):
     def finish(self) -> Path:
         """Write the last checkpoint; what an interrupted rollout gathered is not learned from and does not count."""
         if self.interruption.asked:
-            self.model.num_timesteps = self.learned or 0
+            self.model.num_timesteps = self.learned
         folder = self._save()
-        if self.judge is not None and not self.interruption.asked:
+        if self.judge is not None and self.model.num_timesteps > self.learned:
             self._judge()
         return folder
 

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from agents.algorithms import make_algorithm
 from agents.checkpoints import remember, resume
 from agents.keeping import EVALUATIONS, Judge, Keeper, Keeping, Validation
-from agents.places import EPISODE_STEPS, WORLD, make_env
+from agents.places import DEFAULT_TASK, EPISODE_STEPS, WORLD, make_env
 from agents.policies.card import PolicyCard
 from agents.sb3 import StableBaselinesVecEnv
 from world_model.training.interruption import Interruption
@@ -35,7 +35,7 @@ from world_model.training.interruption import Interruption
 class AgentRun:
     """What an agent learns, where, and how."""
 
-    task: Any = "walk to the red ball"  # as `wp2env.tasks.make_task` takes it
+    task: Any = DEFAULT_TASK  # as `wp2env.tasks.make_task` takes it
     algorithm: str = "ppo"
     place: str = WORLD
     world: str = "doom"

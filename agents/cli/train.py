@@ -5,17 +5,25 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gymnasium.vector import AutoresetMode
 
-from agents.places import EPISODE_STEPS, PLACES, WORLD
+from agents.evaluate import evaluate
+from agents.film import FILMED, Film, write_film
+from agents.places import DEFAULT_TASK, EPISODE_STEPS, PLACES, WORLD
+from agents.policies import load_policy
 from agents.policies.card import ACTION_MODES, ALGORITHMS, read_card
 from wp2env.cli.arguments import MAX_SEED, whole
 from wp2env.cli.main import INTERRUPTED
 from wp2env.cli.video import check_video
+from wp2env.loading import WorldHandle
+from wp2env.starts import find_bank
+
+if TYPE_CHECKING:
+    from agents.train import AgentRun
 
 MAX_STEPS, MAX_ENVS, MAX_STACK, MAX_EPISODE = 10**9, 1024, 64, 100_000
-FILMED = 8  # episodes of a video
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps = whole(1, MAX_STEPS)
     parser.add_argument("--steps", type=steps, required=True, help="environment steps of all slots together")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--task", default="walk to the red ball", help="what it has to learn (%(default)s)")
+    parser.add_argument("--task", default=DEFAULT_TASK, help="what it has to learn (%(default)s)")
     parser.add_argument("--algo", choices=ALGORITHMS, default="ppo", help="of Stable-Baselines3 (%(default)s)")
     parser.add_argument("--in", dest="place", choices=PLACES, default=WORLD, help="where (%(default)s)")
     parser.add_argument("--world", default="doom", help="a bundled world or a folder with one (%(default)s)")
@@ -77,14 +85,8 @@ def main(settings: argparse.Namespace) -> int:
     return 0
 
 
-def _film(run, settings: argparse.Namespace, newest: Path) -> None:
+def _film(run: AgentRun, settings: argparse.Namespace, newest: Path) -> None:
     """A video of episodes from the validation starts, or from those that it learned from."""
-    from agents.evaluate import evaluate
-    from agents.film import Film, write_film
-    from agents.policies import load_policy
-    from wp2env.loading import WorldHandle
-    from wp2env.starts import find_bank
-
     starts = _text(settings.eval_starts) or run.starts
     bank = find_bank(starts, None if starts is not None else WorldHandle(run.world, settings.device).folder)
     count = min(FILMED, len(bank))

@@ -63,7 +63,8 @@ class Corridor(VectorEnv):
         options = options or {}
         mask = options.get("reset_mask", np.ones(self.num_envs, dtype=bool))
         for slot in np.flatnonzero(mask):
-            self.place[slot], self.steps[slot] = options.get("start_index", range(self.num_envs))[slot], 0
+            places = np.broadcast_to(options.get("start_index", np.arange(self.num_envs)), (self.num_envs,))
+            self.place[slot], self.steps[slot] = places[slot], 0
             self.begun.append((int(self.place[slot]), None if seed is None else seed[slot]))
         return self._pictures(), {}
 

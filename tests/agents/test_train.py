@@ -192,6 +192,7 @@ def test_what_a_killed_run_left_half_written_is_dropped(run, tmp_path):
 def test_validation_goes_on_along_the_way_and_forgets_what_is_to_come(run, tmp_path):
     out, validation = tmp_path / "agent", Validation("starts.safetensors", episodes=2, every=32)
     train_agent(run, 48, out, validation=validation)
+    train_agent(run, 48, out, validation=validation)  # which changes nothing
 
     def entries():
         return [entry["steps"] for entry in json.loads((out / EVALUATIONS).read_text())["evaluations"]]

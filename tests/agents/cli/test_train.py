@@ -62,11 +62,13 @@ def test_an_interrupt_says_that_the_same_command_goes_on(learn, monkeypatch):
         (["--world", "nowhere"], "there is no world 'nowhere'"),
         (["--starts", "none.safetensors"], "there is no file 'none.safetensors'"),
         (["--eval-starts", "none.safetensors"], "there is no file 'none.safetensors'"),
+        (["--eval-starts", "STARTS", "--eval-episodes", 3], "start_index"),
         (["--algo", "dqn", "--action-mode", "box"], "dqn does not take actions of Box"),
         (["--video", "film.txt"], "is no video file"),
     ],
 )
-def test_mistakes_are_answered_with_one_sentence_and_leave_nothing(learn, tmp_path, words, sentence):
+def test_mistakes_are_answered_with_one_sentence_and_leave_nothing(learn, folder, tmp_path, words, sentence):
+    words = [folder / "starts.safetensors" if word == "STARTS" else word for word in words]
     assert sentence in learn("--steps", 16, *words).error
     assert not (tmp_path / "agent").exists()
 

@@ -31,6 +31,9 @@ EXTRAS = {
     "sb3_contrib": "agents",
     "diffusers": "large",
     "minari": "data",
+    "h5py": "data",
+    "pyarrow": "data",
+    "ray": "distributed",
 }
 
 
@@ -169,7 +172,11 @@ COMMANDS = (
         "wp2env.cli.generate",
     ),
 )
-GROUPS = {"record": "record the true game", "train": "train a world", "starts": "record where episodes begin"}
+GROUPS = {
+    "record": "record the true game, or a policy in a world",
+    "train": "train a world",
+    "starts": "record where episodes begin",
+}
 
 
 class _Parser(argparse.ArgumentParser):

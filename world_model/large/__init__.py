@@ -11,12 +11,14 @@ The published weights are not part of this package; their authors offer them und
 
 from world_model.large.base_models import load_base
 from world_model.large.companions import load_light_codec, load_umt5, load_wan_codec
-from world_model.large.config import WAN21_1_3B, WORLDPLAY2_14B, LargeConfig
+from world_model.large.config import LARGE_PRESETS, WAN21_1_3B, WAN22_5B, WORLDPLAY2_14B, LargeConfig
 from world_model.large.expert import Expert
 from world_model.large.weights import load_expert
 
 __all__ = [
+    "LARGE_PRESETS",
     "WAN21_1_3B",
+    "WAN22_5B",
     "WORLDPLAY2_14B",
     "Expert",
     "LargeConfig",

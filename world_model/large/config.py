@@ -25,6 +25,7 @@ class LargeConfig:
     experts: tuple[str, ...] = ("high", "low")  # networks that share the noise levels; one alone has all of them
     text_tokens: int = 512  # captions are padded to this many tokens, all of which are attended
     condition_channels: int = 20  # of every latent besides its own: 4 of the picture mask and those of the picture
+    clean_picture: bool = False  # the start picture is also the first latent, without noise
     fine_widths: tuple[int, ...] = (64, 64, 128, 256, 256, 512, 512)  # the compressor's input, then its six stages
     fine_heads: int = 8
 
@@ -75,5 +76,6 @@ WAN22_5B = LargeConfig(
     ),
     experts=(SINGLE,),
     condition_channels=52,
+    clean_picture=True,
 )
 LARGE_PRESETS = {config.world.name: config for config in (WORLDPLAY2_14B, WAN21_1_3B, WAN22_5B)}

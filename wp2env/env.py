@@ -143,7 +143,7 @@ class WorldPlay2Env(gymnasium.Env):
         info_frames: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        self.batch = WorldPlay2VectorEnv(
+        batch = WorldPlay2VectorEnv(
             num_envs=1,
             world=world,
             task=task,
@@ -164,7 +164,11 @@ class WorldPlay2Env(gymnasium.Env):
             info_frames=info_frames,
             render_mode=render_mode,
         )
-        self.render_mode = render_mode
+        self._take(batch)
+
+    def _take(self, batch: WorldPlay2VectorEnv) -> None:
+        """Be the one slot of a vector environment."""
+        self.batch, self.render_mode = batch, batch.render_mode
         self.observation_space = self.batch.single_observation_space
         self.action_space = self.batch.single_action_space
         self.metadata = {**type(self).metadata, "render_fps": self.batch.metadata["render_fps"]}

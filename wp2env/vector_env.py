@@ -57,6 +57,7 @@ class WorldPlay2VectorEnv(VectorEnv):
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 9, "autoreset_mode": AutoresetMode.SAME_STEP}
+    episodes_type: type[Episodes] = Episodes
     episodes: Episodes | None = None  # these two before anything can fail, for `close`
     _window: Window | None = None
 
@@ -97,7 +98,7 @@ class WorldPlay2VectorEnv(VectorEnv):
         self.turns = Turns(max_pitch, max_yaw, pitch_bins, yaw_bins)
         source, handle = make_task(task), WorldHandle(world, device, dtype)
         bank = find_bank(starts, handle.folder)
-        self.episodes = Episodes(handle, num_envs, source, bank, sampling_steps, temperature)
+        self.episodes = self.episodes_type(handle, num_envs, source, bank, sampling_steps, temperature)
         self._history: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
 
         stream, clips = self.episodes.stream, self.episodes.slots.clips
@@ -326,7 +327,8 @@ class WorldPlay2VectorEnv(VectorEnv):
         """An array in the form that the user asked for; rewards become float32 tensors."""
         if self.output == "numpy":
             return array
-        tensor = torch.from_numpy(array).to(self.episodes.stream.latents.device)
+        latents = self.episodes.stream.latents
+        tensor = torch.from_numpy(array).to("cpu" if latents is None else latents.device)
         return tensor.float() if tensor.is_floating_point() else tensor
 
     def _reset_info(self, slot: int) -> dict[str, Any]:

@@ -24,12 +24,14 @@ examples:
 """
 INTERRUPTED = 130
 ERROR = 2  # exit code of everything that the user can mend
-EXTRAS = {
+EXTRAS = {  # a package and the extra that it belongs to
     "vizdoom": "doom",
     "pygame": "play",
     "stable_baselines3": "agents",
     "sb3_contrib": "agents",
     "diffusers": "large",
+    "transformers": "large",
+    "huggingface_hub": "large",
     "minari": "data",
     "h5py": "data",
     "pyarrow": "data",
@@ -166,12 +168,15 @@ COMMANDS = (
     ),
     Command(
         ("convert",),
-        "turn published weights of a large world into our own layout",
+        "turn published weights of a large world, or public video weights, into our own layout",
         """\
   wp2 convert downloads/WorldPlay2-Fast worlds/fast --variant fast
   wp2 convert downloads/WorldPlay2-AR worlds/ar --variant ar --dtype fp32
   wp2 convert downloads/low_noise_model.safetensors worlds/bi --variant bi --expert low
-  Nothing is downloaded; the published weights are for non-commercial use (CC-BY-NC-4.0).""",
+  wp2 convert aejion/WorldPlay2-Fast worlds/fast --variant fast --companions Wan-AI/Wan2.2-I2V-A14B-Diffusers
+  wp2 convert Wan-AI/Wan2.2-TI2V-5B-Diffusers worlds/start --variant base --preset wan2.2-5b
+  Hub ids, ORG/NAME or ORG/NAME@REVISION, are downloaded. The published weights are for non-commercial use
+  (CC-BY-NC-4.0).""",
         "wp2env.cli.convert",
     ),
     Command(
@@ -180,7 +185,8 @@ COMMANDS = (
         """\
   wp2 generate --input-json examples.json --world worlds/fast --codec Wan2.1_VAE.safetensors --text umt5-xxl
   wp2 generate --input-json examples.json --world worlds/fast --check
-  wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20""",
+  wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20
+  wp2 generate --input-json examples.json --world worlds/fast --weights int8 --swap-experts""",
         "wp2env.cli.generate",
     ),
 )

@@ -137,6 +137,35 @@ class StableForcingConfig(TrainingConfig):
 
 
 @dataclass(frozen=True)
+class RewardConfig:
+    """Learned reward heads: their sizes, and the tasks and the calibration that training found, one entry per task."""
+
+    tasks: tuple[str, ...]
+    latent_shape: tuple[int, int, int]  # of one latent of the world: channels, height, width
+    codec: str = ""  # `reward.codec_digest` of the codec whose latents they read
+    window: int = 4  # newest latents that are read
+    members: int = 3  # of the ensemble
+    widths: tuple[int, int, int] = (20, 32, 8)  # of each latent's features, of all latents' together, and of what stays
+    groups: int = 4  # of the strided convolution
+    hidden: int = 32
+    scales: tuple[float, ...] = ()  # a member's logit is multiplied by this, ...
+    shifts: tuple[float, ...] = ()  # ... and this is added
+    thresholds: tuple[float, ...] = ()  # probability from which on an event is declared to have happened
+    amounts: tuple[float, ...] = ()  # mean reward of a step in which it happened
+
+    def __post_init__(self) -> None:
+        if not self.tasks or len(set(self.tasks)) != len(self.tasks):
+            raise ValueError(f"the tasks of the reward heads are {list(self.tasks)}; name at least one, each once")
+        for name, usual in (("scales", 1.0), ("shifts", 0.0), ("thresholds", 0.5), ("amounts", 1.0)):
+            values = getattr(self, name) or (usual,) * len(self.tasks)
+            if len(values) != len(self.tasks):
+                raise ValueError(
+                    f"the reward heads have {len(values)} {name} for {len(self.tasks)} tasks; give one each"
+                )
+            object.__setattr__(self, name, values)
+
+
+@dataclass(frozen=True)
 class CurriculumConfig:
     """The stages, in the order in which they are trained."""
 

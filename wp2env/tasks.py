@@ -262,6 +262,11 @@ class Composite:
         self.weights = {name: float(weights.get(name, 1.0)) for name in parts}
         self.name = " + ".join(f"{weight:g} {name}" for name, weight in self.weights.items())
 
+    def bind(self, world: Any) -> None:
+        """Give every part the world, see `bind_task`."""
+        for part in self.parts.values():
+            bind_task(part, world)
+
     def reset(self, mask: np.ndarray, context: TaskContext) -> None:
         """Reset every part."""
         for part in self.parts.values():
@@ -298,16 +303,29 @@ def make_task(task: str | RewardSource | Callable[[TaskContext], Any]) -> Reward
     Raises:
         ValueError: for an unknown name or something that is none of these.
     """
-    if isinstance(task, str) and task in TASKS:
-        return TASKS[task]()
+    from wp2env.named_tasks import NAMED_TASKS  # here, because it builds on this module
+
+    known = TASKS | NAMED_TASKS
+    if isinstance(task, str) and task in known:
+        return known[task]()
     if isinstance(task, RewardSource) and not isinstance(task, type):
         return task
     if callable(task) and not isinstance(task, type):
         return Callback(task)
     raise ValueError(
-        f"the task {task!r:.60} is not known; name one of {', '.join(TASKS)}, or give a RewardSource such as "
+        f"the task {task!r:.60} is not known; name one of {', '.join(known)}, or give a RewardSource such as "
         "GoalImage(picture), or a function of the TaskContext that returns rewards"
     )
+
+
+def bind_task(task: RewardSource, world: Any) -> None:
+    """Hand a task the world that it will judge, if the task wants to know it: if it has a method ``bind(world)``.
+
+    Raises:
+        ValueError: from the task, when the world lacks what it needs.
+    """
+    if hasattr(task, "bind"):
+        task.bind(world)
 
 
 def coarse(frames: np.ndarray) -> np.ndarray:

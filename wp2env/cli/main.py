@@ -24,7 +24,14 @@ examples:
 """
 INTERRUPTED = 130
 ERROR = 2  # exit code of everything that the user can mend
-EXTRAS = {"vizdoom": "doom", "pygame": "play", "stable_baselines3": "agents", "diffusers": "large", "minari": "data"}
+EXTRAS = {
+    "vizdoom": "doom",
+    "pygame": "play",
+    "stable_baselines3": "agents",
+    "sb3_contrib": "agents",
+    "diffusers": "large",
+    "minari": "data",
+}
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,7 @@ COMMANDS = (
   wp2 record doom --out data/test --clips 64 --frames 72 --split test
   wp2 record doom --out data/long --clips 500 --frames 256 --play revisits
   wp2 record doom --out data/mirror --clips 64 --frames 257 --split test --play mirror
+  wp2 record doom --out data/tasks --clips 1500 --frames 40 --play tasks
   The same command again continues a recording that was interrupted.""",
         "world_model.data.doom.record",
     ),
@@ -123,6 +131,15 @@ COMMANDS = (
         "wp2env.cli.bank",
     ),
     Command(
+        ("starts", "doom"),
+        "record where the episodes of a task begin, for the generated world and the true game alike",
+        """\
+  wp2 starts doom --task "walk to the red ball" --count 300 --split train --out data/ball-train.safetensors
+  wp2 starts doom --task "reach the exit" --count 50 --split test --seed 7 --out data/exit-test.safetensors
+  Give the file as `starts=` to WorldPlay2-v0 and to WorldPlay2-TrueGame-v0.""",
+        "wp2env.cli.starts",
+    ),
+    Command(
         ("plan",),
         "show how much memory a large world needs on each GPU",
         """\
@@ -153,7 +170,7 @@ COMMANDS = (
         "wp2env.cli.generate",
     ),
 )
-GROUPS = {"record": "record the true game", "train": "train a world"}
+GROUPS = {"record": "record the true game", "train": "train a world", "starts": "record where episodes begin"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -164,13 +181,13 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ERROR, f"{self.prog}: error: {message}{examples}\n\n`{self.prog} --help` says more.\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``wp2`` and return its exit code."""
+def main(arguments: Sequence[str] | None = None, commands: Sequence[Command] = COMMANDS) -> int:
+    """Run ``wp2`` with these commands and return its exit code; floors above this one add commands of their own."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    command = _chosen(arguments)
+    command = _chosen(arguments, commands)
     name = " ".join(("wp2", *command.words)) if command else "wp2"
     try:
-        settings = _parser(command).parse_args(arguments)
+        settings = _parser(command, commands).parse_args(arguments)
         return getattr(importlib.import_module(command.module), command.action)(settings) or 0
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
@@ -190,10 +207,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ERROR
 
 
-def _chosen(arguments: Sequence[str]) -> Command | None:
+def _chosen(arguments: Sequence[str], commands: Sequence[Command]) -> Command | None:
     """The command that the first words name."""
     words = tuple(word for word in arguments if not word.startswith("-"))
-    return next((command for command in COMMANDS if words[: len(command.words)] == command.words), None)
+    return next((command for command in commands if words[: len(command.words)] == command.words), None)
 
 
 def _sentence(error: Exception) -> str:
@@ -206,14 +223,14 @@ def _sentence(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _parser(chosen: Command | None) -> argparse.ArgumentParser:
+def _parser(chosen: Command | None, commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
     """The whole tree of commands; only the chosen one has its options, since these live in its module."""
     style = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = _Parser(prog="wp2", description=DESCRIPTION, epilog=EXAMPLES, **style)
     parser.add_argument("--version", action="version", version=f"wp2 {_version()}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from; comes before the command")
     places = {(): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
-    for command in COMMANDS:
+    for command in commands:
         group, texts = command.words[:-1], {"help": command.help, "epilog": f"examples:\n{command.examples}", **style}
         if group not in places:
             texts["help"] = GROUPS[group[0]]

@@ -40,7 +40,7 @@ def test_every_example_parses(command):
         _parser(command).parse_args(shlex.split(line)[1:])
 
 
-@pytest.mark.parametrize("group", ["record", "train"])
+@pytest.mark.parametrize("group", ["record", "train", "starts"])
 def test_a_missing_or_wrong_world_is_answered_with_examples(wp2, group):
     assert "WORLD" in wp2(group).error
     answer = wp2(group, "chess")
@@ -123,6 +123,7 @@ def test_an_interrupt_ends_quietly(wp2, monkeypatch, command):
     required = {"record": ["--out", "o", "--clips", "1"], "export": ["run", "out"]}
     required["train"] = ["--stage", "codec", "--data", "d", "--out", "o"]
     required["bank"] = ["--data", "d", "--world", "w"]
+    required["starts"] = ["--task", "explore", "--count", "1", "--split", "test", "--out", "o"]
     required["plan"] = ["--preset", "wan2.1-1.3b"]
     required["convert"] = ["s", "o", "--variant", "ar"]
     required["generate"] = ["--input-json", "j", "--world", "w"]

@@ -1,0 +1,33 @@
+"""The command ``wp2``, with everything that `wp2env.cli` knows and the commands about agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wp2env.cli import main as wp2
+from wp2env.cli.main import COMMANDS as WORLD_COMMANDS
+from wp2env.cli.main import Command
+
+AGENT_COMMANDS = (
+    Command(
+        ("evaluate",),
+        "play a policy from the same starts in a generated world, in the true game, or in both",
+        """\
+  wp2 evaluate scripted --in both --starts starts/test.safetensors --episodes 64
+  wp2 evaluate runs/agent --in both --starts starts/test.safetensors --json agent.json --video agent.mp4
+  wp2 evaluate random --task explore --episodes 3
+  wp2 evaluate broken:noisy:0.3 --in game --starts starts/test.safetensors --seed 7
+  Policies: random, idle, scripted (looks for the red ball), broken:mirrored, broken:backwards, broken:spin,
+  broken:noisy:SHARE, or the path of a trained one.""",
+        "agents.cli.evaluate",
+    ),
+)
+COMMANDS = (*WORLD_COMMANDS, *AGENT_COMMANDS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``wp2`` and return its exit code."""
+    return wp2(arguments, COMMANDS)
+
+
+__all__ = ["AGENT_COMMANDS", "COMMANDS", "main"]

@@ -59,7 +59,7 @@ class Episodes:
         self.handle, self.num_slots, self.task, self.bank = handle, num_slots, task, bank
         self.sampling_steps, self.temperature = sampling_steps, temperature
         self.latency = 0.0
-        bind_task(task, handle.get())
+        self._bind_task()
         self._stream: Any = None
         self._resume: Any = None
         shape = tuple(self.stream.frame_shape)
@@ -178,6 +178,10 @@ class Episodes:
         """Let go of the running world; the next reset makes it again."""
         self._stream = self._resume = None
         self.slots.ready[:] = False
+
+    def _bind_task(self) -> None:
+        """Let the task know the world that it judges."""
+        bind_task(self.task, self.handle.get())
 
     def _begin_stream(self, chosen: Sequence[int], begun: Sequence[NewEpisode]) -> Any:
         """Let the stream begin: the slots' newest frames, a uint8 tensor ``[len(chosen), H, W, 3]``."""

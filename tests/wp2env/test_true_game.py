@@ -431,3 +431,12 @@ def test_rows_reach_the_engine_as_they_are(game):
     env.step(walk(env, camera=np.array([0, 0.5], np.float32)))
     ((event, row),) = env.get_state().world.episodes[0].moves
     assert event == "" and row[LONGITUDINAL] == 1 and row[YAW] == 10 and row[PERSPECTIVE] == FIRST_PERSON
+
+
+def test_a_named_task_is_judged_by_the_engine_and_needs_no_reward_heads(bank):
+    env = TrueGameEnv(TASK, starts=bank)
+    try:
+        env.reset(seed=0)
+        assert env.step(env.action_space.sample())[-1]["reward_terms"] == {"success": 0.0}
+    finally:
+        env.close()

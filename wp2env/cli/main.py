@@ -112,6 +112,17 @@ COMMANDS = (
         "world_model.training.cli",
     ),
     Command(
+        ("train", "reward"),
+        "learn when a task is fulfilled in a world, from recordings of the game",
+        """\
+  wp2 train reward --world worlds/mine --data data/tasks --validation data/held-out --out worlds/mine
+  wp2 train reward --data data/tasks --validation data/held-out --out reward.safetensors --cache data/runs --minutes 5
+  Recordings to learn from: wp2 record doom --play tasks --clips 1500 --frames 40 --out data/tasks
+  and to calibrate on:      the same with --split validation --clips 200 --out data/held-out
+  The world's environments then know the tasks "walk to the red ball", "collect health packs" and "reach the exit".""",
+        "world_model.training.reward",
+    ),
+    Command(
         ("export",),
         "write the newest checkpoint of a training run as a world",
         """\
@@ -170,7 +181,11 @@ COMMANDS = (
         "wp2env.cli.generate",
     ),
 )
-GROUPS = {"record": "record the true game", "train": "train a world", "starts": "record where episodes begin"}
+GROUPS = {
+    "record": "record the true game",
+    "train": "train a world, or what rewards in it",
+    "starts": "record where episodes begin",
+}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -7,12 +7,12 @@ what was done in it, and an engine that is somewhere else, new, or dead comes to
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import vizdoom
 
 from world_model.controls import PERSPECTIVE
 from world_model.data.doom import engine
@@ -22,7 +22,6 @@ from world_model.data.doom.levels import random_level, write_levels
 from wp2env.starts import Start
 
 EVENT_TRIES = 200  # of a kind of event, whose object and place are left to chance, to find the one of a caption
-DEAD = vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException, vizdoom.ViZDoomIsNotRunningException
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,13 @@ class GameLevels:
     def __init__(self, seeds: Sequence[int]) -> None:
         self.seeds = list(dict.fromkeys(seeds))
         self._folder: tempfile.TemporaryDirectory | None = None
+        self._writing = threading.Lock()
 
     def open(self, size: int) -> DoomGame:
-        """A new engine that has them all."""
-        if self._folder is None:
-            self._levels = [random_level(seed) for seed in self.seeds]
-            folder = tempfile.TemporaryDirectory(prefix="true-game-", ignore_cleanup_errors=True)
-            self._file = Path(folder.name) / "levels.wad"
-            write_levels(self._file, self._levels)
-            self._folder = folder
+        """A new engine that has them all; any number of threads may ask."""
+        with self._writing:
+            if self._folder is None:
+                self._write()
         return DoomGame(self._levels, size, self._file)
 
     def close(self) -> None:
@@ -66,6 +63,13 @@ class GameLevels:
         if self._folder is not None:
             self._folder.cleanup()
         self._folder = None
+
+    def _write(self) -> None:
+        self._levels = [random_level(seed) for seed in self.seeds]
+        folder = tempfile.TemporaryDirectory(prefix="true-game-", ignore_cleanup_errors=True)
+        self._file = Path(folder.name) / "levels.wad"
+        write_levels(self._file, self._levels)
+        self._folder = folder
 
 
 class GamePlayer:
@@ -104,7 +108,7 @@ class GamePlayer:
     def _guarded(self, act, *arguments):
         try:
             return act(*arguments)
-        except DEAD as error:
+        except engine.DEAD as error:
             self.close()
             raise RuntimeError(
                 f"the engine of the true game has died ({' '.join(str(error).split())}); "

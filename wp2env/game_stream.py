@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from world_model.data.doom.game import Step
 from world_model.data.doom.tasks import TASKS
 from wp2env.game_player import GameEpisode, GameLevels, GamePlayer
 from wp2env.starts import Start, StartBank
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class GameStream:
     """``num_slots`` true games, each with an engine of its own, which is opened when it is first needed.
 
     One step is one frame, 4 of the engine's tics. The game is deterministic, so no slot depends on the others.
-    `close` ends the engines, and so does dropping the stream; both leave no process and no file.
+    `close` ends the engines, and so do dropping the stream and the end of Python; no process and no file stays.
     """
 
     latents: None = None
@@ -84,9 +87,9 @@ class GameStream:
         self._rewards = {task.name: np.zeros(num_slots) for task in TASKS}
         self._ends = {task.name: np.zeros(num_slots, dtype=bool) for task in TASKS}
         self._episodes: list[GameEpisode | None] = [None] * num_slots
-        self._levels = levels = GameLevels([origin["level_seed"] for origin in game.bank.origins])
-        self._players = [GamePlayer(levels, self.config.video.height) for _ in range(num_slots)]
-        self._dropped = weakref.finalize(self, _let_go, self._players, levels)
+        self._threads: ThreadPoolExecutor | None = None
+        self._levels = GameLevels([origin["level_seed"] for origin in game.bank.origins])
+        self._players = [GamePlayer(self._levels, self.config.video.height) for _ in range(num_slots)]
 
     @property
     def truth(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -101,10 +104,10 @@ class GameStream:
         Raises:
             RuntimeError: when an engine dies; nothing has changed then.
         """
-        episodes = [GameEpisode(start, seed) for start, seed in zip(starts, seeds, strict=True)]
-        steps = [self._players[slot].begin(episode) for slot, episode in zip(slots, episodes, strict=True)]
-        for slot, episode, step in zip(slots, episodes, steps, strict=True):
-            self._take(slot, episode, step)
+        begun = {slot: GameEpisode(start, seed) for slot, start, seed in zip(slots, starts, seeds, strict=True)}
+        steps = self._together(lambda slot: self._players[slot].begin(begun[slot]), slots)
+        for slot, step in zip(slots, steps, strict=True):
+            self._take(slot, begun[slot], step)
             for name in self._rewards:
                 self._rewards[name][slot] = self._ends[name][slot] = 0
         return torch.from_numpy(np.stack([step.frame for step in steps]))
@@ -115,11 +118,9 @@ class GameStream:
         Raises:
             RuntimeError: when an engine dies; every slot is where it was then.
         """
-        # One after the other: a step takes a third of a millisecond, which threads do not shorten.
-        played = [
-            player.play(episode, row)
-            for player, episode, row in zip(self._players, self._episodes, actions[:, 0], strict=True)
-        ]
+        played = self._together(
+            lambda slot: self._players[slot].play(self._episodes[slot], actions[slot, 0]), range(self.num_slots)
+        )
         for slot, (episode, step) in enumerate(played):
             self._take(slot, episode, step)
         return torch.from_numpy(np.stack([step.frame for _, step in played])[:, None])
@@ -154,15 +155,24 @@ class GameStream:
 
     def close(self) -> None:
         """End the engines and remove the level file; when they are needed again, they come back."""
-        _let_go(self._players, self._levels)
+        for player in self._players:
+            player.close()
+        self._levels.close()
+        if self._threads is not None:
+            self._threads.shutdown()
+        self._threads = None
+
+    def _together(self, act: Callable[[int], T], slots: Sequence[int]) -> list[T]:
+        """What ``act`` gives for each slot; the slots wait for their engines at the same time."""
+        if len(slots) == 1:
+            return [act(slots[0])]
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.num_slots, thread_name_prefix="true-game")
+        futures = [self._threads.submit(act, slot) for slot in slots]
+        wait(futures)  # also when one has failed: nobody may go on while an engine is still at work
+        return [future.result() for future in futures]
 
     def _take(self, slot: int, episode: GameEpisode, step: Step) -> None:
         self._episodes[slot], self.captions[slot], self.ended[slot] = episode, step.caption, step.ended
         for name in self._rewards:
             self._rewards[name][slot], self._ends[name][slot] = step.rewards[name], step.terminated[name]
-
-
-def _let_go(players: Sequence[GamePlayer], levels: GameLevels) -> None:
-    for player in players:
-        player.close()
-    levels.close()

@@ -97,8 +97,11 @@ def engines() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True) if "vizdoom" in child.name().lower()}
 
 
-def left_behind() -> set[Path]:
-    return {path for path in Path(tempfile.gettempdir()).iterdir() if path.name.startswith(("true-game-", "doom-"))}
+@pytest.fixture
+def scratch(tmp_path, monkeypatch) -> Path:
+    """Where temporary files lie."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
 # Gymnasium's contract, and the face that it shares with a generated world.
@@ -361,9 +364,11 @@ def test_an_event_left_to_chance_happens_the_same_way_again(game, play, same):
     assert same(play(env, idle), shown)
 
 
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env)), lambda env: env.clone()]
-)
+def pickled(env):
+    return pickle.loads(pickle.dumps(env))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled, TrueGameVectorEnv.clone])
 def test_copies_go_on_from_the_same_state(games, actions, play, same, copied):
     env = games(2)
     env.reset(seed=0)
@@ -399,24 +404,26 @@ def test_a_dead_engine_is_one_sentence_and_the_game_goes_on(games, actions, play
     assert same(play(env, moves[2:]), play(twin, moves[2:]))
 
 
-def test_closing_leaves_no_engine_and_no_file_and_the_next_reset_starts_anew(games):
-    engines_before, files_before = engines(), left_behind()
+def test_closing_leaves_no_engine_and_no_file_and_the_next_reset_starts_anew(games, scratch):
+    engines_before = engines()
     env = games(2)
     first, _ = env.reset(seed=0)
-    assert len(engines() - engines_before) == 2
+    assert len(engines() - engines_before) == 2 and list(scratch.iterdir())
+    stream = env.episodes.stream  # which would end its engines when dropped, too
     env.close()
     env.close()
-    assert engines() <= engines_before and left_behind() <= files_before
+    assert engines() <= engines_before and not list(scratch.iterdir())
+    assert env.episodes.stream is not stream
     np.testing.assert_array_equal(env.reset(seed=0)[0], first)
 
 
-def test_dropping_an_environment_ends_its_engine(bank):
-    engines_before, files_before = engines(), left_behind()
+def test_dropping_an_environment_ends_its_engine(bank, scratch):
+    engines_before = engines()
     env = TrueGameEnv(starts=bank)
     env.reset(seed=0)
     del env
     gc.collect()
-    assert engines() <= engines_before and left_behind() <= files_before
+    assert engines() <= engines_before and not list(scratch.iterdir())
 
 
 def test_making_one_starts_no_engine(game):

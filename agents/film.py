@@ -13,6 +13,7 @@ from wp2env.cli.video import enlarge, write_video
 
 ZOOM, BORDER, GAP = 3, 6, 10  # size of a pixel, width of the frame around a picture, and space between pairs
 RUNNING, SUCCESS, FAILURE = (70, 70, 70), (40, 200, 60), (220, 40, 40)
+FILMED = 8  # episodes that a video shows
 WIDEST = 4  # pictures in a row
 LAST_SECONDS = 1.5  # for which the outcomes stay
 

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 WORLD, GAME = "world", "game"
 PLACES = (WORLD, GAME)
+DEFAULT_TASK = "walk to the red ball"
 EPISODE_STEPS = 48  # of a task: more than twice what a straight walk takes
 
 

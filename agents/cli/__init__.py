@@ -10,6 +10,26 @@ from wp2env.cli.main import Command
 
 AGENT_COMMANDS = (
     Command(
+        ("train-agent",),
+        "train an agent, in a generated world or in the true game",
+        """\
+  wp2 train-agent --starts starts/train.safetensors --steps 100000 --out runs/agent
+  wp2 train-agent --starts starts/train.safetensors --steps 50000 --out runs/true --in game --algo a2c --seed 1
+  wp2 train-agent --starts starts/train.safetensors --steps 100000 --out runs/agent --eval-starts starts/val.safetensors
+  wp2 evaluate runs/agent --in both --starts starts/test.safetensors
+  The same command again continues a training that was interrupted, and more --steps a finished one.""",
+        "agents.cli.train",
+    ),
+    Command(
+        ("clone",),
+        "train an agent to imitate the players of recordings",
+        """\
+  wp2 clone --data data/train --out runs/clone
+  wp2 clone --data data/train --out runs/clone --task "walk to the red ball" --steps 3000 --seed 1
+  With --task it learns from the clips that fulfil the task alone, up to the frame that does.""",
+        "agents.cli.clone",
+    ),
+    Command(
         ("evaluate",),
         "play a policy from the same starts in a generated world, in the true game, or in both",
         """\

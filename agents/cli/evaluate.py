@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode
 from tqdm import tqdm
 
 from agents.evaluate import Evaluation, evaluate, gaps
-from agents.film import Film, write_film
-from agents.places import EPISODE_STEPS, GAME, PLACES, WORLD, make_env
+from agents.film import FILMED, Film, write_film
+from agents.places import DEFAULT_TASK, EPISODE_STEPS, GAME, PLACES, WORLD, make_env
 from agents.policies import load_policy
 from world_model.data.store import write_json
 from world_model.intervals import Interval
@@ -23,8 +23,6 @@ from wp2env.loading import WorldHandle
 from wp2env.starts import find_bank
 
 BOTH = "both"
-FILMED = 8  # episodes of a video
-DEFAULT_TASK = "walk to the red ball"
 MAX_ENVS, MAX_EPISODES, MAX_STEPS = 1024, 100_000, 100_000
 
 

@@ -44,7 +44,7 @@ def load_policy(text: str, *, num_envs: int, seed: int) -> Policy:
         return Scripted(num_envs)
     if kind == "broken":
         return broken(rest, num_envs, seed)
-    return _load(Path(text), num_envs)
+    return _load(Path(text), num_envs, seed)
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -53,7 +53,7 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(found, key=lambda path: read_card(path).steps)
 
 
-def _load(path: Path, num_envs: int) -> Policy:
+def _load(path: Path, num_envs: int, seed: int) -> Policy:
     if not path.exists():
         raise ValueError(
             f"there is no policy {str(path)!r}; name one of {', '.join(NAMES)}, or give a trained one's path"
@@ -67,6 +67,6 @@ def _load(path: Path, num_envs: int) -> Policy:
         from agents.policies.cloned import load_cloned
 
         return load_cloned(folder / CLONED if path.is_dir() else path, card, num_envs)
-    from agents.policies.trained import load_trained
+    from agents.policies.trained import Trained, load_model
 
-    return load_trained(folder / STABLE_BASELINES if path.is_dir() else path, card, num_envs)
+    return Trained(load_model(folder / STABLE_BASELINES if path.is_dir() else path, card), card, num_envs, seed)

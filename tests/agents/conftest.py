@@ -46,11 +46,11 @@ class Corridor(VectorEnv):
     """Episodes of known length in a place that is drawn by hand.
 
     Start i takes ``i % 5 + 1`` steps, each pays ``i``, and the last one succeeds where i is even. Pictures are filled
-    with i, and their first pixel counts the steps.
+    with i, and their first pixel counts the steps. With SAME_STEP every slot goes through the starts in their order.
     """
 
     def __init__(self, num_envs: int, starts: int = 40, mode: AutoresetMode = AutoresetMode.DISABLED) -> None:
-        self.num_envs, self.starts = num_envs, starts
+        self.num_envs, self.starts, self.render_mode = num_envs, starts, None
         self.metadata = {"autoreset_mode": mode, "render_fps": 9}
         self.single_observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
         self.single_action_space = spaces.Discrete(13)
@@ -60,10 +60,12 @@ class Corridor(VectorEnv):
         self.begun: list[tuple[int, int]] = []  # start and seed of every episode
 
     def reset(self, *, seed=None, options=None):
+        options = options or {}
         mask = options.get("reset_mask", np.ones(self.num_envs, dtype=bool))
         for slot in np.flatnonzero(mask):
-            self.place[slot], self.steps[slot] = options["start_index"][slot], 0
-            self.begun.append((int(self.place[slot]), seed[slot]))
+            places = np.broadcast_to(options.get("start_index", np.arange(self.num_envs)), (self.num_envs,))
+            self.place[slot], self.steps[slot] = places[slot], 0
+            self.begun.append((int(self.place[slot]), None if seed is None else seed[slot]))
         return self._pictures(), {}
 
     def step(self, actions):
@@ -73,7 +75,13 @@ class Corridor(VectorEnv):
         success = (over & (self.place % 2 == 0)).astype(float)
         there = np.ones(self.num_envs, dtype=bool)
         infos = {"reward_terms": {"success": success, "_success": there}, "_reward_terms": there}
-        return self._pictures(), self.place.astype(float), over, np.zeros_like(over), infos
+        rewards = self.place.astype(float)
+        if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP and over.any():
+            last = np.empty(self.num_envs, dtype=object)
+            last[:] = list(self._pictures())
+            infos |= {"final_obs": last, "_final_obs": over, "final_info": {}, "_final_info": over}
+            self.place[over], self.steps[over] = (self.place[over] + 1) % self.starts, 0
+        return self._pictures(), rewards, over, np.zeros_like(over), infos
 
     def _pictures(self):
         pictures = np.broadcast_to(self.place[:, None, None, None], (self.num_envs, 64, 64, 3)).astype(np.uint8)

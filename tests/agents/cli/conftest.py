@@ -21,7 +21,8 @@ class Answer:
     def error(self) -> str:
         """The one sentence of a failed command, which has exit code 2 and shows no traceback."""
         assert self.code == 2 and not self.out and "Traceback" not in self.err
-        sentence, *more = [line for line in self.err.strip().split("\n") if "episode/s" not in line]
+        # Bars of progress, which are empty then, stand on lines of their own.
+        sentence, *more = [line for line in self.err.strip().split("\n") if "0%|" not in line]
         assert sentence.startswith("wp2") and ": error: " in sentence
         assert not more or more[1] == "examples:"
         return sentence

@@ -50,6 +50,9 @@ def test_every_example_parses(command):
         (["evaluate", "random", "--in", "moon"], "'moon'"),
         (["evaluate", "random", "--episodes", "0"], "from 1 to"),
         (["evaluate", "random", "--envs", "x"], "whole number"),
+        (["train-agent"], "--steps, --out"),
+        (["train-agent", "--steps", "10", "--out", "o", "--algo", "magic"], "'magic'"),
+        (["clone"], "--data, --out"),
     ],
 )
 def test_wrong_options_are_named_and_answered_with_examples(wp2, words, named):
@@ -63,7 +66,7 @@ def test_the_commands_of_the_floors_below_work(wp2):
 
 def test_a_mistyped_command_is_answered_with_all_of_them(wp2):
     answer = wp2("evalaute")
-    assert "'evalaute'" in answer.error and "evaluate" in answer.error and "demo" in answer.error
+    assert "'evalaute'" in answer.error and "train-agent" in answer.error and "demo" in answer.error
 
 
 def test_it_runs_as_a_module_and_imports_no_command(tmp_path):

@@ -24,8 +24,10 @@ def make_env(
     autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
     max_episode_steps: int = EPISODE_STEPS,
     device: str = "cpu",
+    temperature: float = 1.0,
 ) -> VectorEnv:
-    """``num_envs`` slots in the generated world ``world``, or in the true game, which takes no world and no device.
+    """``num_envs`` slots in the generated world ``world``, or in the true game, which takes no world, no device and no
+    temperature.
 
     Raises:
         ValueError: for another place, and whatever the environments refuse.
@@ -41,7 +43,7 @@ def make_env(
     if place == WORLD:
         from wp2env.vector_env import WorldPlay2VectorEnv
 
-        return WorldPlay2VectorEnv(num_envs, world, device=device, **shared)
+        return WorldPlay2VectorEnv(num_envs, world, device=device, temperature=temperature, **shared)
     if place == GAME:
         from wp2env.true_game import TrueGameVectorEnv
 

@@ -24,11 +24,13 @@ from agents.policies.card import CARD, CLONED, STABLE_BASELINES, read_card
 from benchmarks import report
 from world_model.checkpoint import WEIGHTS, find_world
 from world_model.data.store import sha256_of, write_json
+from world_model.reward import REWARD_FILE
 from wp2env.loading import WorldHandle
 from wp2env.named_tasks import WALK_TO_BALL
 from wp2env.starts import read_bank
 
 STILL, SHUFFLED, UNTRAINED = "picture stays (control)", "actions shuffled (control)", "untrained world (control)"
+CONTROLS = STILL, SHUFFLED, UNTRAINED
 TRAIN, TEST = "train", "test"  # splits of levels; no level is in both
 STARTS, QUICK_STARTS = 128, 32  # to learn from
 EPISODES, QUICK_EPISODES = 64, 8
@@ -104,7 +106,7 @@ class Arena:
         world = {}
         if not place.startswith(GAME):
             folder = find_world(self.world)
-            files = [folder / name for name in ("config.json", WEIGHTS, "reward.safetensors")]
+            files = [folder / name for name in ("config.json", WEIGHTS, REWARD_FILE)]
             world = {file.name: sha256_of(file) for file in files if file.is_file()}
         return {
             "place": place,

@@ -42,7 +42,7 @@ from agents.evaluate import Evaluation
 from agents.places import EPISODE_STEPS, GAME, WORLD
 from agents.ranking import SPEARMAN, agreement, clear_pairs
 from benchmarks import arena, report
-from benchmarks.arena import Arena, Contestant
+from benchmarks.arena import CONTROLS, Arena, Contestant
 from wp2env.loading import WorldHandle
 from wp2env.starts import read_bank
 
@@ -158,11 +158,16 @@ def values(played: Played, steps: int, seed: int) -> dict[str, dict[str, report.
     return dict(sorted(rows.items(), key=lambda row: -row[1][first].mean))
 
 
-def verdict(found: Mapping[str, report.Interval], policies: int, measure: str, steps: int) -> str:
-    """How the world stands to what is wanted."""
-    rho = found[SPEARMAN]
-    line = f"Spearman rho of {measure} after {steps} steps: {rho.text(2)} over {policies} policies (wanted: {WANTED})"
-    return line if policies >= FEWEST else f"{line}; a claim takes {FEWEST} policies"
+def verdict(found: Mapping[str, Mapping[str, report.Interval]], policies: int, what: str) -> list[str]:
+    """How the world stands to what is wanted, and whether the controls fail as they must."""
+    rho = {place: cells[SPEARMAN] for place, cells in found.items()}
+    line = f"Spearman rho of {what}: {rho[WORLD].text(2)} over {policies} policies (wanted: at least {WANTED})"
+    lines = [line if policies >= FEWEST else f"{line}; a claim takes {FEWEST} policies"]
+    for place in CONTROLS:
+        if place in rho:
+            near = rho[place].low <= 0 <= rho[place].high
+            lines.append(f"{place}: {rho[place].text(2)}, {'as it must' if near else 'BUT it must be near 0'}")
+    return lines
 
 
 def scatter(path: Path, rows: Mapping[str, Mapping[str, report.Interval]], names: Sequence[str]) -> None:
@@ -217,14 +222,15 @@ def main(settings: argparse.Namespace) -> None:
         print(f"Agreement with the true game in {title} (intervals over policies and starts):\n")
         print(arena.table(by_place, "place"), end="\n\n")
     print(f"{clear} of {len(policies) * (len(policies) - 1) // 2} pairs are clear by {names[0]} after {longest} steps")
-    line = verdict(found[f"{names[0]}, {longest} steps"][WORLD], len(policies), names[0], longest)
-    print(line, f"{time.monotonic() - began:.0f} s in all", sep="\n")
+    what = f"{names[0]}, {longest} steps"
+    lines = verdict(found[what], len(policies), what)
+    print(*lines, f"{time.monotonic() - began:.0f} s in all", sep="\n")
     if settings.quick:
         print(
             "this quick run shows that the machinery works; its policies have hardly learned and its episodes are short"
         )
     if settings.json:
-        report.write_json(settings.json, settings, {"policies": rows, "agreement": found, "verdict": line})
+        report.write_json(settings.json, settings, {"policies": rows, "agreement": found, "verdict": lines})
     if settings.plot:
         scatter(settings.plot, rows, names)
 

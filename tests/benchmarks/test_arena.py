@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agents.crippled_worlds import ShuffledActions, StillStream
+from agents.places import WORLD
 from benchmarks import arena, policy_ranking
-from benchmarks.arena import Arena, fingerprint
+from benchmarks.arena import SHUFFLED, STILL, UNTRAINED, Arena, fingerprint
 from world_model.checkpoint import save_world
 from world_model.world import World
 
@@ -64,6 +67,20 @@ def test_another_world_is_played_anew_and_the_game_is_not(place, ladder):
         for name in ("world", "game"):
             play(place, lambda name=name: made.append(name) or ladder(4, 3), name=name)
     assert made == ["world", "game", "world"]
+
+
+def test_the_controls_are_the_world_without_what_they_lack(place):
+    place = replace(place, task="constant")
+    made = {name: make() for name, make in place.controls().items()}
+    streams = {name: env.unwrapped.episodes.stream for name, env in made.items()}
+    assert isinstance(streams[STILL], StillStream) and isinstance(made[SHUFFLED], ShuffledActions)
+    head = place.make(WORLD).episodes.stream.world.transformer.head.weight
+    other = streams[UNTRAINED].world
+    assert streams[SHUFFLED].world.transformer.head.weight is head is streams[STILL].inner.world.transformer.head.weight
+    assert other is not streams[SHUFFLED].world and str(other.path) == place.world
+    for env in made.values():
+        env.reset(seed=0, options={"start_index": 15})
+        assert env.num_envs == 4 and not env.step([0] * 4)[1].any()
 
 
 def test_damage_to_what_is_kept_is_named(place, ladder):

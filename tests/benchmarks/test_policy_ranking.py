@@ -11,7 +11,7 @@ from agents.crippled_worlds import ShuffledActions
 from agents.evaluate import Evaluation
 from agents.ranking import PAIRS, REGRET, SPEARMAN
 from benchmarks import arena, policy_ranking, report
-from benchmarks.arena import SHUFFLED, Arena
+from benchmarks.arena import SHUFFLED, STILL, Arena
 
 CHANCES = [str(chance) for chance in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)]
 
@@ -43,7 +43,8 @@ def test_the_command_ranks_and_reports(command, tmp_path, capsys):
     words = ["--policies", *CHANCES, "--steps", "8", "4", "--json", str(target), "--plot", str(plot)]
     assert command(*words) == 0
     said = capsys.readouterr().out
-    assert "Spearman rho of success after 8 steps" in said and "a claim takes 12 policies" in said
+    assert "Spearman rho of success, 8 steps" in said and "a claim takes 12 policies" in said
+    assert f"{SHUFFLED}: " in said
     results = json.loads(target.read_text())["results"]
     assert set(results["agreement"]) == {f"{m}, {s} steps" for m in ("success", "return") for s in (4, 8)}
     found = results["agreement"]["success, 8 steps"]
@@ -87,6 +88,15 @@ def test_without_as_many_other_starts_there_is_no_ceiling(command, capsys):
 def test_impossible_wishes_end_in_one_sentence(command, capsys, words, message):
     assert command(*words) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_control_that_ranks_is_called_out():
+    def found(low, high):
+        return {SPEARMAN: report.Interval((low + high) / 2, low, high, 12)}
+
+    lines = policy_ranking.verdict({"world": found(0.8, 1), SHUFFLED: found(-1, 0.5), STILL: found(0.1, 0.9)}, 12, "x")
+    assert "a claim takes" not in lines[0] and [line.split(": ")[0] for line in lines[1:]] == [STILL, SHUFFLED]
+    assert lines[1].endswith("BUT it must be near 0") and lines[2].endswith("as it must")
 
 
 def test_a_task_without_success_is_ranked_by_return():

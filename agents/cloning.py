@@ -16,7 +16,8 @@ from world_model.controls import PERSPECTIVE
 from world_model.data.store import ClipStore
 from wp2env.spaces import DiscreteActions, Turns
 
-BATCH, LEARNING_RATE, WEIGHT_DECAY = 256, 1e-3, 1e-4
+CLIPS, FRAMES = 32, 8  # of a batch, and of each clip: opening a clip takes longer than reading a frame
+LEARNING_RATE, WEIGHT_DECAY = 1e-3, 1e-4
 
 
 def clone(
@@ -87,17 +88,16 @@ def _lengths(store: ClipStore, task: str | None) -> np.ndarray:
 def _batches(
     store: ClipStore, lengths: np.ndarray, random: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Frames uint8 ``[256, H, W, 3]`` drawn evenly from all, and the choices ``[256]`` that followed them."""
+    """Frames uint8 ``[256, H, W, 3]``, all equally likely, and the choices ``[256]`` that followed them."""
     ends, menu = np.cumsum(lengths), DiscreteActions(Turns())
     while True:
-        drawn = random.integers(ends[-1], size=BATCH)
-        clips = np.searchsorted(ends, drawn, side="right")
         frames, choices = [], []
-        for clip, time in zip(clips.tolist(), (drawn - ends[clips] + lengths[clips]).tolist(), strict=True):
-            pair = store.window(clip, time, 2)
-            frames.append(pair.frames[0])
-            choices.append(menu.action(pair.actions[1], int(pair.actions[0, PERSPECTIVE])))
-        yield torch.from_numpy(np.stack(frames)), torch.from_numpy(np.array(choices))
+        for clip in np.searchsorted(ends, random.integers(ends[-1], size=CLIPS), side="right").tolist():
+            recorded, times = store[clip], random.integers(lengths[clip], size=FRAMES)
+            frames.append(recorded.frames[times])
+            rows, views = recorded.actions[times + 1], recorded.actions[times, PERSPECTIVE].astype(np.int64)
+            choices += [menu.action(row, int(view)) for row, view in zip(rows, views, strict=True)]
+        yield torch.from_numpy(np.concatenate(frames)), torch.from_numpy(np.array(choices))
 
 
 def _save(out: Path, network: CloneNetwork, card: PolicyCard) -> Path:

@@ -41,7 +41,8 @@ def turning(picture, right: bool, length: int = 8, fulfilled: int | None = None)
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr(cloning, "BATCH", 16)
+    monkeypatch.setattr(cloning, "CLIPS", 4)
+    monkeypatch.setattr(cloning, "FRAMES", 4)
 
 
 @pytest.fixture

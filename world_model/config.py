@@ -145,9 +145,9 @@ class RewardConfig:
     codec: str = ""  # `reward.codec_digest` of the codec whose latents they read
     window: int = 4  # newest latents that are read
     members: int = 3  # of the ensemble
-    widths: tuple[int, int, int] = (20, 32, 8)  # of each latent's features, of all latents' together, and of what stays
+    widths: tuple[int, int, int] = (16, 28, 8)  # of each latent's features, of all latents' together, and of what stays
     groups: int = 4  # of the strided convolution
-    hidden: int = 32
+    hidden: int = 24
     scales: tuple[float, ...] = ()  # a member's logit is multiplied by this, ...
     shifts: tuple[float, ...] = ()  # ... and this is added
     thresholds: tuple[float, ...] = ()  # probability from which on an event is declared to have happened

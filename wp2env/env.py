@@ -75,10 +75,19 @@ class WorldPlay2Env(gymnasium.Env):
     It holds no times, so that equal seeds give equal infos; the attribute `latency` has the last step's seconds.
 
     ## Rewards
-    A world model has no true reward. `task` says who judges the pictures: `"explore"` pays for pictures that the
-    episode has not shown before (`wp2env.tasks.Exploration`), `"constant"` pays 0; `"walk to the red ball"`,
-    `"collect health packs"` and `"reach the exit"` ask the world's learned reward heads (`wp2env.named_tasks`); a
-    `RewardSource` such as `GoalImage(picture)` or `Composite(...)`, or a function of the `wp2env.tasks.TaskContext`,
+    A world model has no true reward. `task` says who judges the pictures:
+
+    | task                                                                   | reward                                 |
+    |------------------------------------------------------------------------|----------------------------------------|
+    | `"explore"`                                                            | pictures that the episode has not      |
+    |                                                                        | shown yet, `wp2env.tasks.Exploration`  |
+    | `"walk to the red ball"`, `"collect health packs"`, `"reach the exit"` | the world's learned reward heads,      |
+    |                                                                        | `wp2env.named_tasks`                   |
+    | `"event happened"`                                                     | the picture changes after an event was |
+    |                                                                        | announced, `wp2env.event_task`         |
+    | `"constant"`                                                           | 0                                      |
+
+    A `RewardSource` such as `GoalImage(picture)` or `Composite(...)`, or a function of the `wp2env.tasks.TaskContext`,
     is taken as it is. A task object belongs to one environment.
 
     ## Starting State

@@ -59,7 +59,7 @@ class Episodes:
         self.handle, self.num_slots, self.task, self.bank = handle, num_slots, task, bank
         self.sampling_steps, self.temperature = sampling_steps, temperature
         self.latency = 0.0
-        self._bind_task()
+        self._bind()
         self._stream: Any = None
         self._resume: Any = None
         shape = tuple(self.stream.frame_shape)
@@ -179,8 +179,8 @@ class Episodes:
         self._stream = self._resume = None
         self.slots.ready[:] = False
 
-    def _bind_task(self) -> None:
-        """Let the task know the world that it judges."""
+    def _bind(self) -> None:
+        """Hand the task the world that it will judge."""
         bind_task(self.task, self.handle.get())
 
     def _begin_stream(self, chosen: Sequence[int], begun: Sequence[NewEpisode]) -> Any:

@@ -56,8 +56,8 @@ class GameEpisodes(Episodes):
             self._stream.close()
         super().close()
 
-    def _bind_task(self) -> None:
-        """Nothing to do: the engine judges, so that a task needs no reward heads."""
+    def _bind(self) -> None:
+        """The engine judges, not the task: there is no world to know."""
 
     def _begin_stream(self, chosen: Sequence[int], begun: Sequence[NewEpisode]) -> Any:
         return self.stream.reset(chosen, [slot.start for slot in begun], [slot.world_seed for slot in begun])

@@ -47,7 +47,7 @@ class NamedTask:
         if not (np.isfinite(penalty) and penalty >= 0):
             raise ValueError(f"penalty is {penalty}; give a factor of 0 or more")
         self.name, self.sample, self.expected, self.penalty = name, sample, expected, float(penalty)
-        self.heads = heads
+        self.heads, self._given = heads, heads
         self.history: Tensor | None = None  # the newest latents of every slot, [B, k, C, h, w]
         if heads is not None:
             self._check_known()
@@ -56,18 +56,19 @@ class NamedTask:
         """Take the reward heads of the world that the task will judge; the environment calls it when it is made.
 
         Raises:
-            ValueError: when the world has none, or none for this task.
+            ValueError: when the world has none, or none for this task, or the given ones read the latents of another
+            codec.
         """
-        from world_model.reward import heads_of  # here: in the true game nothing is loaded
+        from world_model.reward import check_fit, heads_of  # here: in the true game nothing is loaded
 
-        if self.heads is None:
-            self.heads = heads_of(world)
+        self.heads = heads_of(world) if self._given is None else self._given
         if self.heads is None:
             raise ValueError(
                 f"the world {world.name!r} has no learned reward for the task {self.name!r}; train one with `wp2 train "
                 "reward`, or choose the task 'explore' or 'constant', or give a function of the TaskContext"
             )
         self._check_known()
+        check_fit(self.heads, world, "this task")
 
     def reset(self, mask: np.ndarray, context: TaskContext) -> None:
         """Forget what the slots have shown; the heads see the start as if it had been there all along."""
@@ -101,6 +102,8 @@ class NamedTask:
         )
 
     def _guessed(self, context: TaskContext) -> RewardOut:
+        if self.history is None:
+            raise ValueError(f"the task {self.name!r} knows no world; call bind(world) and then reset first")
         column = self.heads.tasks.index(self.name)
         event, end, reward, spread = (part.numpy() for part in self._look(context, column))
         if self.sample:

@@ -14,7 +14,7 @@ from world_model.checkpoint import load_world
 from world_model.config import TINY, RewardConfig
 from world_model.controls import StructuredCaption
 from world_model.data.doom import tasks as engine
-from world_model.reward import REWARD_FILE, RewardHeads, codec_digest, save_heads
+from world_model.reward import REWARD_FILE, RewardHeads, codec_digest, read_heads, save_heads
 from wp2env.named_tasks import NAMED_TASKS, WALK_TO_BALL, NamedTask
 from wp2env.tasks import Composite, TaskContext, make_task
 
@@ -159,6 +159,25 @@ def test_heads_for_other_tasks_are_refused(make):
     heads = RewardHeads(RewardConfig(("dance",), TINY.latent_shape))
     with pytest.raises(ValueError, match="know 'dance', not 'walk to the red ball'"):
         make(task=NamedTask(WALK_TO_BALL, heads=heads))
+
+
+def test_a_task_moves_on_to_the_world_that_it_is_bound_to(rewarded, folder, make):
+    task = NamedTask(WALK_TO_BALL)
+    make(world=str(rewarded), task=task)
+    with pytest.raises(ValueError, match="no learned reward"):
+        make(world=str(folder), task=task)
+
+
+def test_given_heads_must_read_the_worlds_latents(rewarded, folder, make):
+    heads = read_heads(rewarded / REWARD_FILE)
+    make(task=NamedTask(WALK_TO_BALL, heads=heads))  # the same codec
+    with pytest.raises(ValueError, match="another codec"):
+        make(task=NamedTask(WALK_TO_BALL, heads=RewardHeads(replace(heads.config, codec="another"))))
+
+
+def test_an_unbound_task_does_not_guess():
+    with pytest.raises(ValueError, match="knows no world"):
+        begun(NamedTask(WALK_TO_BALL), 0)(context([0.0]))
 
 
 def test_an_episode_that_the_task_is_unsure_of_is_truncated_and_says_why(rewarded, make_vec, actions):

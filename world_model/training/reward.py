@@ -32,6 +32,7 @@ EVENT_SHARE = 0.5  # of a batch: steps with an event of some task
 LEARNING_RATE, WEIGHT_DECAY = 3e-3, 0.05
 NOISE = 0.15  # standard deviation of the noise on latents, whose own is about 1
 CALIBRATION_STEPS = 300
+HELD_OUT = 3  # rollouts to learn from for each one to calibrate on
 THRESHOLDS = np.linspace(0.02, 0.98, 97)
 
 
@@ -163,7 +164,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--validation", required=True, type=Path, nargs="+", help="of other levels, to calibrate on")
     parser.add_argument("--out", required=True, type=Path, help=f"the world's folder, or a file ({REWARD_FILE})")
     parser.add_argument("--minutes", type=float, default=3.0, help="of fitting; rollouts take more (default: 3)")
-    parser.add_argument("--rollouts", type=int, default=400, help="of each recording, at most (default: %(default)s)")
+    parser.add_argument(
+        "--rollouts", type=int, default=400, help="to learn from, and a third as many held out (default: 400)"
+    )
     parser.add_argument("--steps", type=int, default=24, help="of a run, from a true start (default: %(default)s)")
     parser.add_argument("--cache", type=Path, help="folder that keeps encoded and generated runs for the next time")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of rollouts (default: %(default)s)")
@@ -182,7 +185,8 @@ def main(args: argparse.Namespace) -> None:
     world = load_world(args.world, args.device, args.dtype)
     tasks = _tasks(args.data)
     runs = RunsOf(world, tasks, args.steps, args.seed, args.cache)
-    learned, held_out = (runs.make(data, args.rollouts) for data in (args.data, args.validation))
+    learned = runs.make(args.data, args.rollouts)
+    held_out = runs.make(args.validation, -(-args.rollouts // HELD_OUT))
     config = RewardConfig(tasks, world.config.latent_shape, codec_digest(world.codec))
     heads, began = RewardHeads(config, args.seed), time.monotonic()
     generator = torch.Generator().manual_seed(args.seed)

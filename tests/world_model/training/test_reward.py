@@ -204,7 +204,7 @@ def test_the_command_writes_heads_that_the_world_takes(command, tmp_path, capsys
     command()
     assert heads_of(load_world(tmp_path / "world")).tasks == ("flash",)
     out = capsys.readouterr().out
-    assert "| generated | flash | 4 " in out and "reward.safetensors" in out
+    assert "| generated | flash | 2 " in out and "reward.safetensors" in out
 
 
 def test_an_interrupt_leaves_the_old_file(command, tmp_path, monkeypatch):

@@ -24,10 +24,11 @@ def make_env(
     autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
     max_episode_steps: int = EPISODE_STEPS,
     device: str = "cpu",
+    sampling_steps: int | None = None,
     temperature: float = 1.0,
 ) -> VectorEnv:
-    """``num_envs`` slots in the generated world ``world``, or in the true game, which takes no world, no device and no
-    temperature.
+    """``num_envs`` slots in the generated world ``world``, or in the true game, to which the world, its device and
+    its sampling do not matter.
 
     Raises:
         ValueError: for another place, and whatever the environments refuse.
@@ -43,7 +44,8 @@ def make_env(
     if place == WORLD:
         from wp2env.vector_env import WorldPlay2VectorEnv
 
-        return WorldPlay2VectorEnv(num_envs, world, device=device, temperature=temperature, **shared)
+        sampling = {"sampling_steps": sampling_steps, "temperature": temperature}
+        return WorldPlay2VectorEnv(num_envs, world, device=device, **sampling, **shared)
     if place == GAME:
         from wp2env.true_game import TrueGameVectorEnv
 

@@ -31,6 +31,9 @@ EXTRAS = {
     "sb3_contrib": "agents",
     "diffusers": "large",
     "minari": "data",
+    "h5py": "data",
+    "pyarrow": "data",
+    "ray": "distributed",
 }
 
 
@@ -182,7 +185,7 @@ COMMANDS = (
     ),
 )
 GROUPS = {
-    "record": "record the true game",
+    "record": "record the true game, or a policy in a world",
     "train": "train a world, or what rewards in it",
     "starts": "record where episodes begin",
 }

@@ -260,7 +260,7 @@ def draw(path: Path, rows: Rows, measure: str) -> None:
     axis.invert_yaxis()
     axis.set(xlabel=measure)
     axis.grid(alpha=0.3, axis="x")
-    axis.legend()
+    axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

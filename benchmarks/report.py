@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from world_model.tables import markdown_table  # noqa: F401 - benchmarks print their results with it
+from world_model.intervals import LEVEL, RESAMPLES, Interval, bootstrap  # noqa: F401 - benchmarks report with these
+from world_model.tables import markdown_table  # noqa: F401 - and print their results with it
 
-LEVEL = 0.95  # of all intervals
-RESAMPLES = 2000
 PEAK = 255.0  # of uint8 pictures
 HIGHEST_PSNR = 60.0  # dB; identical pictures have no finite PSNR and count as this
 SSIM_WINDOW, SSIM_SIGMA = 11, 1.5  # pixels: the Gaussian window of Wang et al. 2004
@@ -56,51 +55,6 @@ def ssim(first: Tensor, second: Tensor) -> Tensor:
     similarity = (2 * mean_one * mean_two + c1) * (2 * covariance + c2)
     similarity = similarity / ((mean_one**2 + mean_two**2 + c1) * (variance_one + variance_two + c2))
     return similarity.mean(dim=(1, 2, 3)).reshape(*shape, 3).mean(-1)
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate, its 95 % interval and how many values it rests on."""
-
-    mean: float
-    low: float
-    high: float
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3g} [{self.low:.3g}, {self.high:.3g}]"
-
-    def text(self, decimals: int) -> str:
-        """``mean [low, high]`` with so many decimals."""
-        return f"{self.mean:.{decimals}f} [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
-
-
-def bootstrap(
-    values: Sequence[float] | np.ndarray,
-    seed: int = 0,
-    groups: Sequence[object] | None = None,
-    statistic: Callable[..., np.ndarray] = np.mean,
-) -> Interval:
-    """A statistic of ``values [n]`` with its percentile bootstrap interval.
-
-    With ``groups``, one label per value, whole groups are drawn again: values that share a level or an episode are
-    not independent, and an interval that takes them for independent is too narrow.
-
-    Raises:
-        ValueError: for no values, or another number of groups than values.
-    """
-    values = np.asarray(values, dtype=np.float64)
-    labels = np.arange(len(values)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    if not len(values) or len(labels) != len(values):
-        raise ValueError(
-            f"there are {len(values)} values and {len(labels)} groups; give at least one, and as many of each"
-        )
-    members = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(members), size=(RESAMPLES, len(members)))
-    estimates = [statistic(values[np.concatenate([members[k] for k in row])]) for row in drawn]
-    low, high = np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(statistic(values)), float(low), float(high), len(values))
 
 
 def crossed_bootstrap(values: np.ndarray, seed: int = 0) -> Interval:

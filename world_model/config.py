@@ -19,9 +19,10 @@ class VideoConfig:
 
 @dataclass(frozen=True)
 class CodecConfig:
-    """The causal video autoencoder: 8x smaller in space, 1x or 4x in time."""
+    """The causal video autoencoder."""
 
     latent_channels: int = 12
+    spatial_factor: int = 8  # pixels per latent pixel, along height and width; the bundled codec has 8
     temporal_factor: int = 1  # video frames per latent frame, 1 or 4
     widths: tuple[int, int, int] = (48, 96, 160)  # channels at 1/2, 1/4 and 1/8 of the resolution
     encoder_blocks: tuple[int, int, int] = (1, 1, 1)
@@ -137,6 +138,35 @@ class StableForcingConfig(TrainingConfig):
 
 
 @dataclass(frozen=True)
+class RewardConfig:
+    """Learned reward heads: their sizes, and the tasks and the calibration that training found, one entry per task."""
+
+    tasks: tuple[str, ...]
+    latent_shape: tuple[int, int, int]  # of one latent of the world: channels, height, width
+    codec: str = ""  # `reward.codec_digest` of the codec whose latents they read
+    window: int = 4  # newest latents that are read
+    members: int = 3  # of the ensemble
+    widths: tuple[int, int, int] = (16, 28, 8)  # of each latent's features, of all latents' together, and of what stays
+    groups: int = 4  # of the strided convolution
+    hidden: int = 24
+    scales: tuple[float, ...] = ()  # a member's logit is multiplied by this, ...
+    shifts: tuple[float, ...] = ()  # ... and this is added
+    thresholds: tuple[float, ...] = ()  # probability from which on an event is declared to have happened
+    amounts: tuple[float, ...] = ()  # mean reward of a step in which it happened
+
+    def __post_init__(self) -> None:
+        if not self.tasks or len(set(self.tasks)) != len(self.tasks):
+            raise ValueError(f"the tasks of the reward heads are {list(self.tasks)}; name at least one, each once")
+        for name, usual in (("scales", 1.0), ("shifts", 0.0), ("thresholds", 0.5), ("amounts", 1.0)):
+            values = getattr(self, name) or (usual,) * len(self.tasks)
+            if len(values) != len(self.tasks):
+                raise ValueError(
+                    f"the reward heads have {len(values)} {name} for {len(self.tasks)} tasks; give one each"
+                )
+            object.__setattr__(self, name, values)
+
+
+@dataclass(frozen=True)
 class CurriculumConfig:
     """The stages, in the order in which they are trained."""
 
@@ -179,11 +209,12 @@ class WorldConfig:
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
 
     def __post_init__(self) -> None:
-        patch_pixels = 8 * self.transformer.patch
+        factor = self.codec.spatial_factor
+        patch_pixels = factor * self.transformer.patch
         if self.video.height % patch_pixels or self.video.width % patch_pixels:
             raise ValueError(
                 f"the video size {self.video.height}x{self.video.width} is not a multiple of {patch_pixels} "
-                "(8 for the codec times the patch size); choose another size or patch"
+                f"({factor} for the codec times the patch size); choose another size or patch"
             )
         rows, columns = self.token_grid
         if rows % self.memory.spatial_stride or columns % self.memory.spatial_stride:
@@ -225,12 +256,13 @@ class WorldConfig:
     @property
     def latent_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of one latent frame."""
-        return self.codec.latent_channels, self.video.height // 8, self.video.width // 8
+        factor = self.codec.spatial_factor
+        return self.codec.latent_channels, self.video.height // factor, self.video.width // factor
 
     @property
     def token_grid(self) -> tuple[int, int]:
         """Rows and columns of tokens of one latent frame."""
-        patch_pixels = 8 * self.transformer.patch
+        patch_pixels = self.codec.spatial_factor * self.transformer.patch
         return self.video.height // patch_pixels, self.video.width // patch_pixels
 
     @property

@@ -69,15 +69,26 @@ class WorldPlay2Env(gymnasium.Env):
     | `reward_terms`      | what the reward is made of (after a step)                                      |
     | `reward_confidence` | if the task knows it (after a step)                                            |
     | `start_index`       | place in the bank of starts, -1 for your own (after a reset)                   |
+    | `truncation_reason` | "time" or "confidence", in the step that truncates (a `TimeLimit` wrapper adds none) |
     | `frames`            | the chunk's frames `(F, H, W, 3)`, with `info_frames=True`                     |
 
     It holds no times, so that equal seeds give equal infos; the attribute `latency` has the last step's seconds.
 
     ## Rewards
-    A world model has no true reward. `task` says who judges the pictures: `"explore"` pays for pictures that the
-    episode has not shown before (`wp2env.tasks.Exploration`), `"constant"` pays 0; a `RewardSource` such as
-    `GoalImage(picture)` or `Composite(...)`, or a function of the `wp2env.tasks.TaskContext`, is taken as it is. A
-    task object belongs to one environment.
+    A world model has no true reward. `task` says who judges the pictures:
+
+    | task                                                                   | reward                                 |
+    |------------------------------------------------------------------------|----------------------------------------|
+    | `"explore"`                                                            | pictures that the episode has not      |
+    |                                                                        | shown yet, `wp2env.tasks.Exploration`  |
+    | `"walk to the red ball"`, `"collect health packs"`, `"reach the exit"` | the world's learned reward heads,      |
+    |                                                                        | `wp2env.named_tasks`                   |
+    | `"event happened"`                                                     | the picture changes after an event was |
+    |                                                                        | announced, `wp2env.event_task`         |
+    | `"constant"`                                                           | 0                                      |
+
+    A `RewardSource` such as `GoalImage(picture)` or `Composite(...)`, or a function of the `wp2env.tasks.TaskContext`,
+    is taken as it is. A task object belongs to one environment.
 
     ## Starting State
     A start drawn from the world's bank of recorded ones. `reset(options=...)` takes
@@ -96,7 +107,9 @@ class WorldPlay2Env(gymnasium.Env):
     is "None", in third person the start's; one that you set, here or by `set_caption`, holds in both views.
 
     ## Episode End
-    Terminated: when the task says so; exploration never does. Truncated: after 256 steps (`max_episode_steps`).
+    Terminated: when the task says so; exploration never does. Truncated: after 256 steps (`max_episode_steps`), and
+    with `min_confidence` when the task's `reward_confidence` falls below it, so that agents do not learn where the
+    task contradicts itself; that of the named tasks lies between -0.5 and 0, see `wp2env.named_tasks`.
 
     ## Arguments
     world: name of a bundled world, a folder, or a world object (which specs cannot hold).
@@ -111,6 +124,7 @@ class WorldPlay2Env(gymnasium.Env):
     starts: a file with a bank of starts, or a `wp2env.starts.StartBank`, instead of the world's own.
     render_mode: "rgb_array", "rgb_array_list" (one frame per step) or "human" (a window; needs pygame).
     max_episode_steps: for an environment made without `gymnasium.make`, which brings its own limit.
+    min_confidence: see Episode End; None for no such limit.
 
     Beside Gymnasium's methods there are `set_event`, `set_caption`, `get_state`, `set_state` and `clone`. Bad input
     raises one sentence and leaves the episode as it was. Environments pickle without the network, which is loaded
@@ -132,6 +146,7 @@ class WorldPlay2Env(gymnasium.Env):
         *,
         dtype: str = "float32",
         max_episode_steps: int | None = None,
+        min_confidence: float | None = None,
         sampling_steps: int | None = None,
         temperature: float = 1.0,
         starts: str | Path | StartBank | None = None,
@@ -143,7 +158,7 @@ class WorldPlay2Env(gymnasium.Env):
         info_frames: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        self.batch = WorldPlay2VectorEnv(
+        batch = WorldPlay2VectorEnv(
             num_envs=1,
             world=world,
             task=task,
@@ -153,6 +168,7 @@ class WorldPlay2Env(gymnasium.Env):
             dtype=dtype,
             autoreset_mode=AutoresetMode.DISABLED,
             max_episode_steps=max_episode_steps,
+            min_confidence=min_confidence,
             sampling_steps=sampling_steps,
             temperature=temperature,
             starts=starts,
@@ -164,7 +180,11 @@ class WorldPlay2Env(gymnasium.Env):
             info_frames=info_frames,
             render_mode=render_mode,
         )
-        self.render_mode = render_mode
+        self._take(batch)
+
+    def _take(self, batch: WorldPlay2VectorEnv) -> None:
+        """Be the one slot of a vector environment."""
+        self.batch, self.render_mode = batch, batch.render_mode
         self.observation_space = self.batch.single_observation_space
         self.action_space = self.batch.single_action_space
         self.metadata = {**type(self).metadata, "render_fps": self.batch.metadata["render_fps"]}

@@ -20,7 +20,7 @@ from wp2env.loading import WorldHandle
 from wp2env.options import StartRequest
 from wp2env.slots import Slots
 from wp2env.starts import StartBank, newest_whole_chunks
-from wp2env.tasks import RewardOut, RewardSource, TaskContext
+from wp2env.tasks import RewardOut, RewardSource, TaskContext, bind_task
 
 SEED_LIMIT = 2**63  # seeds of episodes are drawn below it, the range that torch's generators take
 
@@ -59,6 +59,7 @@ class Episodes:
         self.handle, self.num_slots, self.task, self.bank = handle, num_slots, task, bank
         self.sampling_steps, self.temperature = sampling_steps, temperature
         self.latency = 0.0
+        self._bind()
         self._stream: Any = None
         self._resume: Any = None
         shape = tuple(self.stream.frame_shape)
@@ -98,14 +99,7 @@ class Episodes:
         """Begin new episodes in the chosen slots, with a request and a seed each; seed None keeps the slot's stream."""
         state, stream = self.slots, self.stream
         begun = [self._prepare(slot, requests[slot], seeds[slot]) for slot in chosen]
-        frames = stream.reset(
-            list(chosen),
-            [slot.start.frames for slot in begun],
-            [slot.caption for slot in begun],
-            [slot.world_seed for slot in begun],
-            actions=[slot.start.rows(stream.frames_per_latent) for slot in begun],
-        )
-        state.clips[chosen] = frames.cpu().numpy()[:, None]
+        state.clips[chosen] = self._begin_stream(chosen, begun).cpu().numpy()[:, None]
         state.steps[chosen], state.ready[chosen], state.ended[chosen] = 0, True, False
         for slot, new in zip(chosen, begun, strict=True):
             state.starts[slot], state.requests[slot], state.views[slot] = new.start, new.request, new.start.perspective
@@ -128,16 +122,12 @@ class Episodes:
             ValueError: when the task answers with a wrong shape; the world has moved on then.
         """
         state, previous = self.slots, self.slots.frames
-        for slot, view in enumerate(rows[:, -1, PERSPECTIVE].astype(np.int64)):
-            change = {"event": events[slot]} if events[slot] else {}
-            if view != state.views[slot]:
-                change["character"] = state.character(slot, view)
-            if change:
-                self.stream.set_caption([slot], **change)
-            state.views[slot] = view
+        views = rows[:, -1, PERSPECTIVE].astype(np.int64)
+        self._announce(events, views)
         began = time.perf_counter()
         state.clips = self.stream.step(rows).cpu().numpy().copy()
         self.latency = time.perf_counter() - began
+        state.views[:] = views
         state.steps += 1
         out = self.task(self._context(rows, previous, active))
         said = {"reward": out.reward, "terminated": out.terminated, **out.terms}
@@ -189,11 +179,34 @@ class Episodes:
         self._stream = self._resume = None
         self.slots.ready[:] = False
 
+    def _bind(self) -> None:
+        """Hand the task the world that it will judge."""
+        bind_task(self.task, self.handle.get())
+
+    def _begin_stream(self, chosen: Sequence[int], begun: Sequence[NewEpisode]) -> Any:
+        """Let the stream begin: the slots' newest frames, a uint8 tensor ``[len(chosen), H, W, 3]``."""
+        return self.stream.reset(
+            list(chosen),
+            [slot.start.frames for slot in begun],
+            [slot.caption for slot in begun],
+            [slot.world_seed for slot in begun],
+            actions=[slot.start.rows(self.stream.frames_per_latent) for slot in begun],
+        )
+
+    def _announce(self, events: Sequence[str], views: np.ndarray) -> None:
+        """Tell the stream of new events, and of the character's caption where the view ``[B]`` changes."""
+        for slot, view in enumerate(views):
+            change = {"event": events[slot]} if events[slot] else {}
+            if view != self.slots.views[slot]:
+                change["character"] = self.slots.character(slot, view)
+            if change:
+                self.stream.set_caption([slot], **change)
+
     @property
     def _kind(self) -> tuple[Any, str]:
         return self.stream.config, self.task.name
 
-    def _prepare(self, slot: int, request: StartRequest, new_seed: int | None) -> _NewEpisode:
+    def _prepare(self, slot: int, request: StartRequest, new_seed: int | None) -> NewEpisode:
         random, seed = copy.deepcopy(self.slots.random[slot]), self.slots.seeds[slot]
         if new_seed is not None or random is None:
             random, seed = seeding.np_random(new_seed)
@@ -203,7 +216,7 @@ class Episodes:
         start = request.start(self.bank, drawn)
         if start.frames is not None:
             start = replace(start, frames=newest_whole_chunks(start.frames, self.chunk_frames))
-        return _NewEpisode(request, start, random, seed, world_seed, np.random.default_rng(task_seed))
+        return NewEpisode(request, start, random, seed, world_seed, np.random.default_rng(task_seed))
 
     def _context(self, rows: np.ndarray, previous: np.ndarray, active: np.ndarray) -> TaskContext:
         state = self.slots
@@ -226,7 +239,7 @@ class Episodes:
 
 
 @dataclass(frozen=True)
-class _NewEpisode:
+class NewEpisode:
     """What one slot begins with."""
 
     request: StartRequest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,7 +87,7 @@ class StartBank:
         )
 
     def save(self, file: str | Path) -> None:
-        """Write the bank as safetensors; `read_bank` is the inverse."""
+        """Write the bank as safetensors, whole or not at all; `read_bank` is the inverse."""
         notes = {"captions": json.dumps([caption.as_dict() for caption in self.captions])}
         tensors = {
             "frames": np.ascontiguousarray(self.frames, dtype=np.uint8),
@@ -96,8 +97,14 @@ class StartBank:
             tensors["actions"] = np.ascontiguousarray(self.actions, dtype=np.float32)
         if self.origins is not None:
             notes["origins"] = json.dumps(list(self.origins))
-        save_file(tensors, str(file), metadata=notes)
-        Path(file).chmod(0o644)  # safetensors writes for the owner alone; banks are shared
+        file = Path(file)
+        part = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            save_file(tensors, str(part), metadata=notes)
+            part.chmod(0o644)  # safetensors writes for the owner alone; banks are shared
+            os.replace(part, file)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def find_bank(given: str | Path | StartBank | None, world_folder: Path | None) -> StartBank | None:

@@ -86,7 +86,7 @@ class RewardSource(Protocol):
         """Take back what `state_dict` gave, any number of times."""
 
 
-class _Arrays:
+class StateArrays:
     """State in NumPy arrays with the slots as first axis, named in ``_state``; they exist from the first reset on."""
 
     _state: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class _Arrays:
             getattr(self, name)[mask] = 0
 
 
-class Exploration(_Arrays):
+class Exploration(StateArrays):
     """Reward for pictures that the episode has not shown before.
 
     Every frame becomes a coarse picture of 8x8 cells. Its novelty is the root-mean-square distance, in [0, 1], to the
@@ -151,7 +151,7 @@ class Exploration(_Arrays):
         self.count[mask] += 1
 
 
-class GoalImage(_Arrays):
+class GoalImage(StateArrays):
     """Reward for coming closer to a picture, and a bonus and the end for staying there.
 
     The potential of a frame is one minus the root-mean-square distance of its coarse 8x8 picture to the goal's. The
@@ -262,6 +262,11 @@ class Composite:
         self.weights = {name: float(weights.get(name, 1.0)) for name in parts}
         self.name = " + ".join(f"{weight:g} {name}" for name, weight in self.weights.items())
 
+    def bind(self, world: Any) -> None:
+        """Give every part the world, see `bind_task`."""
+        for part in self.parts.values():
+            bind_task(part, world)
+
     def reset(self, mask: np.ndarray, context: TaskContext) -> None:
         """Reset every part."""
         for part in self.parts.values():
@@ -298,16 +303,30 @@ def make_task(task: str | RewardSource | Callable[[TaskContext], Any]) -> Reward
     Raises:
         ValueError: for an unknown name or something that is none of these.
     """
-    if isinstance(task, str) and task in TASKS:
-        return TASKS[task]()
+    from wp2env.event_task import EventHappened  # here, because these two build on this module
+    from wp2env.named_tasks import NAMED_TASKS
+
+    known = TASKS | {EventHappened.name: EventHappened} | NAMED_TASKS
+    if isinstance(task, str) and task in known:
+        return known[task]()
     if isinstance(task, RewardSource) and not isinstance(task, type):
         return task
     if callable(task) and not isinstance(task, type):
         return Callback(task)
     raise ValueError(
-        f"the task {task!r:.60} is not known; name one of {', '.join(TASKS)}, or give a RewardSource such as "
+        f"the task {task!r:.60} is not known; name one of {', '.join(known)}, or give a RewardSource such as "
         "GoalImage(picture), or a function of the TaskContext that returns rewards"
     )
+
+
+def bind_task(task: RewardSource, world: Any) -> None:
+    """Hand a task the world that it will judge, if the task wants to know it: if it has a method ``bind(world)``.
+
+    Raises:
+        ValueError: from the task, when the world lacks what it needs.
+    """
+    if hasattr(task, "bind"):
+        task.bind(world)
 
 
 def coarse(frames: np.ndarray) -> np.ndarray:

@@ -57,6 +57,7 @@ class WorldPlay2VectorEnv(VectorEnv):
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 9, "autoreset_mode": AutoresetMode.SAME_STEP}
+    episodes_type: type[Episodes] = Episodes
     episodes: Episodes | None = None  # these two before anything can fail, for `close`
     _window: Window | None = None
 
@@ -72,6 +73,7 @@ class WorldPlay2VectorEnv(VectorEnv):
         dtype: str = "float32",
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         max_episode_steps: int | None = None,
+        min_confidence: float | None = None,
         output: str = "numpy",
         sampling_steps: int | None = None,
         temperature: float = 1.0,
@@ -88,6 +90,9 @@ class WorldPlay2VectorEnv(VectorEnv):
             raise ValueError(f"num_envs is {num_envs}; a vector environment has at least 1 slot")
         if max_episode_steps is not None and max_episode_steps < 1 and max_episode_steps != -1:
             raise ValueError(f"max_episode_steps is {max_episode_steps}; give at least 1, or -1 for no limit")
+        if min_confidence is not None and not np.isfinite(min_confidence):
+            raise ValueError(f"min_confidence is {min_confidence}; give a number, or None for no limit")
+        self.min_confidence = min_confidence
         self.obs_mode = _choice("obs_mode", obs_mode, OBS_MODES)
         self.output = _choice("output", output, OUTPUTS)
         self.render_mode = None if render_mode is None else _choice("render_mode", render_mode, RENDER_MODES)
@@ -97,7 +102,7 @@ class WorldPlay2VectorEnv(VectorEnv):
         self.turns = Turns(max_pitch, max_yaw, pitch_bins, yaw_bins)
         source, handle = make_task(task), WorldHandle(world, device, dtype)
         bank = find_bank(starts, handle.folder)
-        self.episodes = Episodes(handle, num_envs, source, bank, sampling_steps, temperature)
+        self.episodes = self.episodes_type(handle, num_envs, source, bank, sampling_steps, temperature)
         self._history: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
 
         stream, clips = self.episodes.stream, self.episodes.slots.clips
@@ -152,7 +157,8 @@ class WorldPlay2VectorEnv(VectorEnv):
             Observations, rewards (float64), terminated, truncated (bool), each ``[num_envs, ...]``, and infos.
 
         Raises:
-            ValueError: for actions outside the space; nothing has changed then.
+            ValueError: for actions outside the space; nothing has changed then. For a task whose answer does not fit,
+                or that gives no confidence with ``min_confidence``; the world has moved on then.
             gymnasium.error.ResetNeeded: for a slot that waits for its reset.
         """
         episodes = self.episodes
@@ -165,8 +171,9 @@ class WorldPlay2VectorEnv(VectorEnv):
         out = episodes.advance(rows, events, ~waiting)
         rewards = np.where(waiting, 0.0, out.reward)
         terminated = np.asarray(out.terminated, dtype=bool) & ~waiting
-        limit = np.inf if self.max_episode_steps is None else self.max_episode_steps
-        truncated = (episodes.slots.steps >= limit) & ~waiting
+        out_of_time, unsure = self._out_of_time() & ~waiting, self._unsure(out) & ~waiting
+        truncated = out_of_time | unsure
+        reasons = {int(slot): "confidence" if unsure[slot] else "time" for slot in np.flatnonzero(truncated)}
         episodes.slots.ended = terminated | truncated
 
         infos: dict[str, Any] = {}
@@ -175,13 +182,13 @@ class WorldPlay2VectorEnv(VectorEnv):
             again = np.flatnonzero(episodes.slots.ended).tolist()
             last = self._observations()
             for slot in again:
-                final = {"final_obs": last[slot], "final_info": self._step_info(slot, out)}
+                final = {"final_obs": last[slot], "final_info": self._step_info(slot, out, reasons.get(slot))}
                 infos = self._add_info(infos, final, slot)
         self._remember_frames(set(range(self.num_envs)).difference(again))
         if again:
             self._begin(again, {slot: episodes.request_again(slot) for slot in again}, dict.fromkeys(again))
         for slot in range(self.num_envs):
-            info = self._reset_info(slot) if slot in again else self._step_info(slot, out)
+            info = self._reset_info(slot) if slot in again else self._step_info(slot, out, reasons.get(slot))
             infos = self._add_info(infos, info, slot)
         self._show()
         return self._observations(), *map(self._given, (rewards, terminated, truncated)), infos
@@ -326,17 +333,35 @@ class WorldPlay2VectorEnv(VectorEnv):
         """An array in the form that the user asked for; rewards become float32 tensors."""
         if self.output == "numpy":
             return array
-        tensor = torch.from_numpy(array).to(self.episodes.stream.latents.device)
+        latents = self.episodes.stream.latents
+        tensor = torch.from_numpy(array).to("cpu" if latents is None else latents.device)
         return tensor.float() if tensor.is_floating_point() else tensor
 
     def _reset_info(self, slot: int) -> dict[str, Any]:
         return {**self._info(slot), "start_index": self.episodes.slots.starts[slot].index}
 
-    def _step_info(self, slot: int, out: RewardOut) -> dict[str, Any]:
+    def _out_of_time(self) -> np.ndarray:
+        limit = np.inf if self.max_episode_steps is None else self.max_episode_steps
+        return self.episodes.slots.steps >= limit
+
+    def _unsure(self, out: RewardOut) -> np.ndarray:
+        """Where the task is less sure of what it says than it has to be, bool ``[num_envs]``."""
+        if self.min_confidence is None:
+            return np.zeros(self.num_envs, dtype=bool)
+        if out.confidence is None:
+            raise ValueError(
+                f"min_confidence is {self.min_confidence} and the task {self.task.name!r} does not tell how sure it "
+                "is; choose a task that does, or leave min_confidence out"
+            )
+        return np.asarray(out.confidence) < self.min_confidence
+
+    def _step_info(self, slot: int, out: RewardOut, truncated_by: str | None) -> dict[str, Any]:
         info = self._info(slot)
         info["reward_terms"] = {name: float(value[slot]) for name, value in out.terms.items()}
         if out.confidence is not None:
             info["reward_confidence"] = float(out.confidence[slot])
+        if truncated_by is not None:
+            info["truncation_reason"] = truncated_by
         return info
 
     def _info(self, slot: int) -> dict[str, Any]:

@@ -10,11 +10,16 @@ from world_model.checkpoint import load_world
 from world_model.codec import to_uint8, to_unit
 from world_model.controls import PERSPECTIVE, StructuredCaption
 from world_model.data.clips import Clip
+from world_model.data.doom.tasks import TASKS
 from world_model.data.store import ClipStore
+from world_model.reward import heads_of
 from world_model.rollout import WorldStream
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.latents import LatentStore
 from world_model.training.loop import step_generator
+from world_model.training.reward import chances_of
+from world_model.training.reward_data import choose_cases, true_runs
+from world_model.training.reward_scores import auroc
 from world_model.world import World
 
 CLIPS, FRAMES, CONTEXT = 8, 40, 8
@@ -115,3 +120,26 @@ def test_it_goes_on_for_a_hundred_steps(world):
     for _ in range(100):
         frame = stream.step(torch.tensor([[[0.0, 5.0, 1, 0, 1, 0]]]))
     assert frame.float().std() > 3
+
+
+@pytest.fixture(scope="module")
+def attempts(tmp_path_factory) -> ClipStore:
+    """Clips of held-out levels in which tasks are carried out, or nearly."""
+    pytest.importorskip("vizdoom")
+    from world_model.data.doom.record import record
+
+    folder = tmp_path_factory.mktemp("attempts")
+    options = {"size": 64, "seed": 4, "workers": 1, "split": "test", "play": "tasks", "progress": False}
+    record(folder, clips=60, frames=25, **options)
+    return ClipStore(folder)
+
+
+def test_it_knows_the_engines_tasks_and_tells_their_rewards_from_other_steps(world, attempts):
+    heads = heads_of(world)
+    assert heads.tasks == tuple(task.name for task in TASKS)
+    cases = choose_cases(attempts, heads.tasks, attempts.length(0) - 1, torch.Generator().manual_seed(0))
+    runs = true_runs(world, cases, heads.tasks)
+    chances, events, counted = chances_of(heads, runs), runs.rewards.numpy() > 0, runs.counted.numpy()
+    for task in range(len(TASKS)):
+        of_task = counted[..., task]
+        assert auroc(chances[..., task][of_task], events[..., task][of_task]) > 0.85  # the card says how well

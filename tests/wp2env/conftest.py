@@ -86,6 +86,48 @@ def make_vec(folder):
     return lambda num_envs=2, **arguments: WorldPlay2VectorEnv(num_envs, **{"world": str(folder), **arguments})
 
 
+@pytest.fixture(scope="session")
+def bank() -> StartBank:
+    """Four starts of the true game that see the red ball, in pictures of the size of the tiny world's."""
+    pytest.importorskip("vizdoom", reason="the Doom engine is an optional extra")
+    from world_model.data.doom.task_starts import record_task_starts
+    from wp2env.game_starts import bank_of
+
+    return bank_of(list(record_task_starts("walk to the red ball", 4, split="test", seed=5, size=32)))
+
+
+@pytest.fixture
+def game(bank):
+    """Makes a single true game."""
+    from wp2env.true_game import TrueGameEnv
+
+    made = []
+
+    def make(**arguments):
+        made.append(TrueGameEnv(**{"starts": bank, "task": "constant", **arguments}))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+@pytest.fixture
+def games(bank):
+    """Makes a vector of true games."""
+    from wp2env.true_game import TrueGameVectorEnv
+
+    made = []
+
+    def make(num_envs=2, **arguments):
+        made.append(TrueGameVectorEnv(num_envs, **{"starts": bank, "task": "constant", **arguments}))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
 @pytest.fixture
 def actions():
     """Draws ``count`` actions of a space, the same ones for the same seed."""

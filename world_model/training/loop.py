@@ -7,7 +7,6 @@ Several processes share the rows of every batch (`processes`).
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tqdm import tqdm
 
 from world_model.config import TrainingConfig
 from world_model.training import checkpointing, processes
+from world_model.training.interruption import Interruption
 from world_model.training.losses import append_loss, rewind_losses
 from world_model.training.optimizer import ExponentialMovingAverage, build_optimizers, schedule
 from world_model.training.stage import Stage
@@ -91,7 +91,7 @@ def train(
     bar = tqdm(total=budget.steps, initial=progress.step, desc=stage.name, disable=not accelerator.is_main_process)
     last, saved = time.monotonic(), progress.minutes
     recent: dict[str, torch.Tensor] = {}  # the newest of each metric since the last entry; not every step has all
-    with _Interruption() as interruption:
+    with Interruption() as interruption:
         while budget.used(progress) < 1 and not progress.interrupted:
             factor = schedule(progress.step, budget.used(progress), config)
             for optimizer in optimizers:
@@ -139,24 +139,3 @@ def train(
     for tracker in accelerator.trackers:  # not `end_training`, which would part the processes before the next stage
         tracker.finish()
     return progress
-
-
-class _Interruption:
-    """Turns SIGINT and SIGTERM into a request to stop after the step in hand."""
-
-    def __enter__(self) -> _Interruption:
-        self.asked = False
-        self.previous = {}
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                self.previous[number] = signal.signal(number, self._ask)
-            except ValueError:  # not the main thread: the caller's own handlers stay in charge
-                pass
-        return self
-
-    def _ask(self, *_: object) -> None:
-        self.asked = True
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)

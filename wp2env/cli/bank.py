@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -44,13 +43,8 @@ def main(settings: argparse.Namespace) -> None:
         tuple(_caption(clip) for clip in clips),
         np.array([_view(clip) for clip in clips], np.uint8),
     )
-    file, part = folder / BANK_FILE, folder / f".{BANK_FILE}.{os.getpid()}"
-    try:
-        bank.save(part)
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
-    print(f"wrote {len(bank)} starts to {file}")
+    bank.save(folder / BANK_FILE)
+    print(f"wrote {len(bank)} starts to {folder / BANK_FILE}")
 
 
 def choose(store: ClipStore, count: int) -> list[Clip]:

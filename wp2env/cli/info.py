@@ -7,6 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from world_model.checkpoint import find_world, load_world
+from world_model.reward import heads_of
 
 CARD = "card.md"
 PACKAGES = ("worldplay2-gym", "torch", "numpy", "gymnasium", "vizdoom", "stable-baselines3")
@@ -28,6 +29,8 @@ def main(settings: argparse.Namespace) -> None:
     print(f"\nworld       {config.name}, {folder}")
     print(f"pictures    {config.video.width}x{config.video.height}, {config.video.frame_rate:g} a second")
     print(f"chunk       {config.chunk_latents} latents of {config.codec.temporal_factor} frames")
+    heads = heads_of(world)
+    print(f"rewards     {'none are learned' if heads is None else ', '.join(heads.tasks)}")
     print("parameters  " + ", ".join(f"{name} {count / 1e6:.2f} M" for name, count in parameters.items()))
     print(f"python      {platform.python_version()}")
     for name in PACKAGES:

@@ -24,7 +24,19 @@ examples:
 """
 INTERRUPTED = 130
 ERROR = 2  # exit code of everything that the user can mend
-EXTRAS = {"vizdoom": "doom", "pygame": "play", "stable_baselines3": "agents", "diffusers": "large", "minari": "data"}
+EXTRAS = {  # a package and the extra that it belongs to
+    "vizdoom": "doom",
+    "pygame": "play",
+    "stable_baselines3": "agents",
+    "sb3_contrib": "agents",
+    "diffusers": "large",
+    "transformers": "large",
+    "huggingface_hub": "large",
+    "minari": "data",
+    "h5py": "data",
+    "pyarrow": "data",
+    "ray": "distributed",
+}
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,7 @@ COMMANDS = (
   wp2 record doom --out data/test --clips 64 --frames 72 --split test
   wp2 record doom --out data/long --clips 500 --frames 256 --play revisits
   wp2 record doom --out data/mirror --clips 64 --frames 257 --split test --play mirror
+  wp2 record doom --out data/tasks --clips 1500 --frames 40 --play tasks
   The same command again continues a recording that was interrupted.""",
         "world_model.data.doom.record",
     ),
@@ -106,6 +119,17 @@ COMMANDS = (
         "world_model.training.cli",
     ),
     Command(
+        ("train", "reward"),
+        "learn when a task is fulfilled in a world, from recordings of the game",
+        """\
+  wp2 train reward --world worlds/mine --data data/tasks --validation data/held-out --out worlds/mine
+  wp2 train reward --data data/tasks --validation data/held-out --out reward.safetensors --cache data/runs --minutes 5
+  Recordings to learn from: wp2 record doom --play tasks --clips 1500 --frames 40 --out data/tasks
+  and to calibrate on:      the same with --split validation --clips 200 --out data/held-out
+  The world's environments then know the tasks "walk to the red ball", "collect health packs" and "reach the exit".""",
+        "world_model.training.reward",
+    ),
+    Command(
         ("export",),
         "write the newest checkpoint of a training run as a world",
         """\
@@ -125,6 +149,15 @@ COMMANDS = (
         "wp2env.cli.bank",
     ),
     Command(
+        ("starts", "doom"),
+        "record where the episodes of a task begin, for the generated world and the true game alike",
+        """\
+  wp2 starts doom --task "walk to the red ball" --count 300 --split train --out data/ball-train.safetensors
+  wp2 starts doom --task "reach the exit" --count 50 --split test --seed 7 --out data/exit-test.safetensors
+  Give the file as `starts=` to WorldPlay2-v0 and to WorldPlay2-TrueGame-v0.""",
+        "wp2env.cli.starts",
+    ),
+    Command(
         ("plan",),
         "show how much memory a world needs on each GPU",
         """\
@@ -138,12 +171,15 @@ COMMANDS = (
     ),
     Command(
         ("convert",),
-        "turn published weights of a large world into our own layout",
+        "turn published weights of a large world, or public video weights, into our own layout",
         """\
   wp2 convert downloads/WorldPlay2-Fast worlds/fast --variant fast
   wp2 convert downloads/WorldPlay2-AR worlds/ar --variant ar --dtype fp32
   wp2 convert downloads/low_noise_model.safetensors worlds/bi --variant bi --expert low
-  Nothing is downloaded; the published weights are for non-commercial use (CC-BY-NC-4.0).""",
+  wp2 convert aejion/WorldPlay2-Fast worlds/fast --variant fast --companions Wan-AI/Wan2.2-I2V-A14B-Diffusers
+  wp2 convert Wan-AI/Wan2.2-TI2V-5B-Diffusers worlds/start --variant base --preset wan2.2-5b
+  Hub ids, ORG/NAME or ORG/NAME@REVISION, are downloaded. The published weights are for non-commercial use
+  (CC-BY-NC-4.0).""",
         "wp2env.cli.convert",
     ),
     Command(
@@ -152,11 +188,16 @@ COMMANDS = (
         """\
   wp2 generate --input-json examples.json --world worlds/fast --codec Wan2.1_VAE.safetensors --text umt5-xxl
   wp2 generate --input-json examples.json --world worlds/fast --check
-  wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20""",
+  wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20
+  wp2 generate --input-json examples.json --world worlds/fast --weights int8 --swap-experts""",
         "wp2env.cli.generate",
     ),
 )
-GROUPS = {"record": "record the true game", "train": "train a world"}
+GROUPS = {
+    "record": "record the true game, or a policy in a world",
+    "train": "train a world, or what rewards in it",
+    "starts": "record where episodes begin",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -167,13 +208,13 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ERROR, f"{self.prog}: error: {message}{examples}\n\n`{self.prog} --help` says more.\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``wp2`` and return its exit code."""
+def main(arguments: Sequence[str] | None = None, commands: Sequence[Command] = COMMANDS) -> int:
+    """Run ``wp2`` with these commands and return its exit code; floors above this one add commands of their own."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    command = _chosen(arguments)
+    command = _chosen(arguments, commands)
     name = " ".join(("wp2", *command.words)) if command else "wp2"
     try:
-        settings = _parser(command).parse_args(arguments)
+        settings = _parser(command, commands).parse_args(arguments)
         return getattr(importlib.import_module(command.module), command.action)(settings) or 0
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
@@ -193,10 +234,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ERROR
 
 
-def _chosen(arguments: Sequence[str]) -> Command | None:
+def _chosen(arguments: Sequence[str], commands: Sequence[Command]) -> Command | None:
     """The command that the first words name."""
     words = tuple(word for word in arguments if not word.startswith("-"))
-    return next((command for command in COMMANDS if words[: len(command.words)] == command.words), None)
+    return next((command for command in commands if words[: len(command.words)] == command.words), None)
 
 
 def _sentence(error: Exception) -> str:
@@ -209,14 +250,14 @@ def _sentence(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _parser(chosen: Command | None) -> argparse.ArgumentParser:
+def _parser(chosen: Command | None, commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
     """The whole tree of commands; only the chosen one has its options, since these live in its module."""
     style = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = _Parser(prog="wp2", description=DESCRIPTION, epilog=EXAMPLES, **style)
     parser.add_argument("--version", action="version", version=f"wp2 {_version()}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from; comes before the command")
     places = {(): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
-    for command in COMMANDS:
+    for command in commands:
         group, texts = command.words[:-1], {"help": command.help, "epilog": f"examples:\n{command.examples}", **style}
         if group not in places:
             texts["help"] = GROUPS[group[0]]

@@ -40,7 +40,7 @@ def test_every_example_parses(command):
         _parser(command).parse_args(shlex.split(line)[1:])
 
 
-@pytest.mark.parametrize("group", ["record", "train"])
+@pytest.mark.parametrize("group", ["record", "train", "starts"])
 def test_a_missing_or_wrong_world_is_answered_with_examples(wp2, group):
     assert "WORLD" in wp2(group).error
     answer = wp2(group, "chess")
@@ -121,8 +121,10 @@ def test_a_missing_package_is_named_with_its_extra(wp2, monkeypatch, package):
 def test_an_interrupt_ends_quietly(wp2, monkeypatch, command):
     module = importlib.import_module(command.module)
     required = {"record": ["--out", "o", "--clips", "1"], "export": ["run", "out"]}
-    required["train"] = ["--stage", "codec", "--data", "d", "--out", "o"]
+    required["train doom"] = ["--stage", "codec", "--data", "d", "--out", "o"]
+    required["train reward"] = ["--data", "d", "--validation", "v", "--out", "o"]
     required["bank"] = ["--data", "d", "--world", "w"]
+    required["starts"] = ["--task", "explore", "--count", "1", "--split", "test", "--out", "o"]
     required["plan"] = ["--preset", "wan2.1-1.3b"]
     required["convert"] = ["s", "o", "--variant", "ar"]
     required["generate"] = ["--input-json", "j", "--world", "w"]
@@ -133,7 +135,8 @@ def test_an_interrupt_ends_quietly(wp2, monkeypatch, command):
 
     # Recording answers an interrupt itself, to say that the same command goes on.
     monkeypatch.setattr(module, "record" if command.words[0] == "record" else command.action, interrupted)
-    answer = wp2(*command.words, *required.get(command.words[0], []))
+    options = required.get(" ".join(command.words), required.get(command.words[0], []))
+    answer = wp2(*command.words, *options)
     assert answer.code == 130
     assert answer.err.startswith(f"wp2 {' '.join(command.words)}: interrupted") and answer.err.count("\n") == 1
     assert ("goes on from here" in answer.err) == (command.words[0] == "record")

@@ -12,6 +12,7 @@ def test_info_shows_sizes_and_versions(wp2, folder):
     assert answer.code == 0
     assert f"{folder} has no card.md" in answer.out
     assert "pictures    32x32, 8.75 a second" in answer.out and "chunk       1 latents of 1 frames" in answer.out
+    assert "rewards     none are learned" in answer.out
     for name in ("codec", "text", "transformer", "compressor", "torch", "gymnasium"):
         assert name in answer.out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,11 @@ RESOLUTIONS = (  # smallest that holds the wanted square
     (192, vizdoom.ScreenResolution.RES_256X192),
     (240, vizdoom.ScreenResolution.RES_320X240),
     (480, vizdoom.ScreenResolution.RES_640X480),
+)
+DEAD = (  # what an engine raises whose process has ended
+    vizdoom.ViZDoomErrorException,
+    vizdoom.ViZDoomIsNotRunningException,
+    vizdoom.ViZDoomUnexpectedExitException,
 )
 IDLE = [0.0] * ACTION_DIM
 NO_TURN = Turn(right=0, up=0)
@@ -87,14 +92,12 @@ class DoomEngine:
             raise ValueError(f"size {size} is outside 8..{RESOLUTIONS[-1][0]} pixels; choose 64 or 128")
         self.size = size
         self._chasing, self._map = False, first_map
-        # Settings leak between runs through a file in this folder, which a dying engine may still be writing to.
-        self._private = tempfile.TemporaryDirectory(prefix="doom-", ignore_cleanup_errors=True)
         game = self.game = vizdoom.DoomGame()
         if wad is not None:
             game.set_doom_scenario_path(str(wad))
         game.set_doom_game_path(str(Path(vizdoom.__file__).parent / "freedoom2.wad"))
         game.set_doom_map(first_map)
-        game.set_doom_config_path(str(Path(self._private.name) / "engine.ini"))
+        game.set_doom_config_path(os.devnull)  # settings would leak from one engine to the next through a file
         game.set_screen_resolution(next(resolution for side, resolution in RESOLUTIONS if side >= size))
         game.set_screen_format(vizdoom.ScreenFormat.RGB24)
         game.set_depth_buffer_enabled(depth)
@@ -116,9 +119,8 @@ class DoomEngine:
         game.init()
 
     def close(self) -> None:
-        """End the process and remove its private files."""
+        """End the process."""
         self.game.close()
-        self._private.cleanup()
 
     def command(self, *commands: str) -> None:
         """Send console commands; they take effect with the next step."""

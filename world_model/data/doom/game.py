@@ -43,12 +43,14 @@ class DoomGame:
     >>> step = game.step(FrameAction(yaw=10, longitudinal=1).row())
     """
 
-    def __init__(self, levels: list[Level], size: int = 64):
-        """Write the levels into a WAD and start the engine (about 0.15 s)."""
+    def __init__(self, levels: list[Level], size: int = 64, wad: Path | None = None):
+        """Start the engine (about 0.15 s) with these levels; ``wad`` is a file that `write_levels` made of them, None
+        to write one."""
         self.levels = levels
         self._folder = tempfile.TemporaryDirectory(prefix="doom-levels-", ignore_cleanup_errors=True)
-        wad = Path(self._folder.name) / "levels.wad"
-        write_levels(wad, levels)
+        if wad is None:
+            wad = Path(self._folder.name) / "levels.wad"
+            write_levels(wad, levels)
         self.engine = DoomEngine(wad, map_name(0), size)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ LEVEL_SEEDS = {  # disjoint: no level is in two splits
     "test": range(2 * 10**9, 3 * 10**9),
 }
 SPLITS = (*LEVEL_SEEDS, "freedoom")  # freedoom: the maps of Freedoom Phase 2, out of domain
-PLAYS = ("everything", "revisits", "mirror")  # mixes of policies, defined in `mixes.MIXES`
+PLAYS = ("everything", "revisits", "mirror", "tasks")  # mixes of policies, defined in `mixes.MIXES`
 CLIPS_PER_LEVEL = 4  # so many clips in a row visit one level, each from another place
 
 

@@ -31,6 +31,7 @@ TRIES = 2  # for a clip in whose recording the child dies
 CRASHES_IN_A_ROW = 2 * TRIES + 1  # without a finished clip in between: the engine itself does not work
 PATIENCE = 10.0  # seconds for a child to close its engine
 SILENCE, SLOWEST = 120.0, 20.0  # seconds, and frames a second, after which a silent child is taken for stuck
+PLAY_HELP = "revisits and mirror: places are seen again; tasks: goals are reached, or just not"
 
 
 @dataclass
@@ -200,7 +201,8 @@ def record(
     """Record ``clips`` clips of ``frames`` frames of ``size`` x ``size`` pixels into the folder ``out``.
 
     ``play`` names the mix of policies: "everything"; "revisits", for long clips that see places again; "mirror", whose
-    second half undoes the first one row by row: of ``1 + 2n`` frames, frame ``n + k`` looks from where ``n - k`` did.
+    second half undoes the first one row by row: of ``1 + 2n`` frames, frame ``n + k`` looks from where ``n - k`` did;
+    "tasks", whose clips begin before the goal of a task and carry it out or fail.
     Complete shards that are already there are kept, so the same call goes on where another one stopped, and a call
     with more clips adds to them; clips that were lost are tried again. Returns the opened store. Raises `ValueError`
     for impossible numbers, unknown names and a folder that holds another recording, `RuntimeError` when the engine or
@@ -242,7 +244,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same clips")
     parser.add_argument("--workers", type=int, default=1, help="child processes, one core each")
     parser.add_argument("--split", choices=SPLITS, default="train", help="which levels; freedoom is out of domain")
-    parser.add_argument("--play", choices=PLAYS, default=PLAYS[0], help="revisits and mirror: places are seen again")
+    parser.add_argument("--play", choices=PLAYS, default=PLAYS[0], help=PLAY_HELP)
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
 
 

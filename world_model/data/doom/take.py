@@ -8,16 +8,16 @@ import numpy as np
 
 from world_model.controls import FIRST_PERSON, PERSPECTIVE, THIRD_PERSON, StructuredCaption
 from world_model.data.clips import Clip
+from world_model.data.doom.attempts import FailedAttempt
+from world_model.data.doom.engine import Start
 from world_model.data.doom.events import BUILDERS, CATEGORIES, INTERACTION, KINDS, OBJECTS_CHANGE, TRANSITION, Event
 from world_model.data.doom.game import DoomGame, Step
 from world_model.data.doom.mixes import MIXES
 from world_model.data.doom.policies import Policy, TaskWalker
 from world_model.data.doom.recipe import Recipe
 from world_model.data.doom.revisits import ThereAndBack
-from world_model.data.doom.starts import choose_look, choose_start
-from world_model.data.doom.tasks import TASKS
-
-FIRST_PERSON_SHARE = 0.5
+from world_model.data.doom.starts import choose_look, choose_start, choose_start_facing
+from world_model.data.doom.tasks import TASKS, CollectHealth, WalkTo
 
 FIRST_EVENT_FRAME, FRAMES_AFTER_EVENT = 6, 14
 TWIN_FRAMES = 12  # how long an event has to show itself
@@ -38,9 +38,10 @@ class Take:
     def __init__(self, game: DoomGame, level: int, recipe: Recipe, index: int):
         self.game, self.level, self.recipe, self.index = game, level, recipe, index
         self.rng = rng = recipe.generator(index, purpose=1)
-        self.start = choose_start(game.levels[level], rng)
-        self.look = choose_look(rng)
         self.mix = MIXES[recipe.play]
+        self.task: WalkTo | CollectHealth | None = None
+        self.start = self._choose_start()
+        self.look = choose_look(rng)
         self.policy = self._choose_policy()
         self.views = self._choose_views()
         self.event_frame = self._choose_event_frame()
@@ -48,19 +49,31 @@ class Take:
         self.rows: list[np.ndarray] = []
         self.steps: list[Step] = []
 
+    def _choose_start(self) -> Start:
+        """Where the mix wants it: anywhere, or before the goal of a task, which is then the clip's."""
+        level = self.game.levels[self.level]
+        if self.mix.facing:
+            for number in self.rng.permutation(len(TASKS)):
+                start = choose_start_facing(level, TASKS[number].target, self.rng)
+                if start is not None:
+                    self.task = TASKS[number]
+                    return start
+        return choose_start(level, self.rng)
+
     def _choose_policy(self) -> Policy:
         shares = self.mix.shares
         kind = tuple(shares)[int(self.rng.choice(len(shares), p=list(shares.values())))]
         if issubclass(kind, ThereAndBack):
             return kind(self.rng, self.recipe.frames - 1)
-        if kind is TaskWalker:
-            return TaskWalker(self.rng, TASKS[int(self.rng.integers(len(TASKS)))])
+        if kind in (TaskWalker, FailedAttempt):
+            self.task = self.task or TASKS[int(self.rng.integers(len(TASKS)))]
+            return kind(self.rng, self.task)
         return kind(self.rng)
 
     def _choose_views(self) -> np.ndarray:
         """The perspective of every frame, int ``[T]``."""
         frames, rng = self.recipe.frames, self.rng
-        views = np.full(frames, FIRST_PERSON if rng.random() < FIRST_PERSON_SHARE else THIRD_PERSON)
+        views = np.full(frames, FIRST_PERSON if rng.random() < self.mix.first_person else THIRD_PERSON)
         if not isinstance(self.policy, ThereAndBack) and rng.random() < self.mix.switching:
             for switch in rng.integers(min(4, frames - 1), frames, size=int(rng.integers(1, 3))):
                 views[switch:] = 1 - views[switch:]

@@ -51,10 +51,11 @@ class CollectHealth:
     """Reward 1 per health pack picked up; the end when none is left, picked up or vanished."""
 
     name: str = "collect health packs"
+    target: str = HEALTH_PACK
 
     def targets(self, scene: Scene) -> list[Placed]:
         """The packs that are still there."""
-        return [placed for placed in scene.objects if placed.kind.name == HEALTH_PACK]
+        return [placed for placed in scene.objects if placed.kind.name == self.target]
 
     def judge(self, scene: Scene, pose: Sequence[float], packs_taken: int) -> tuple[float, bool]:
         """Reward and end of the step in which ``packs_taken`` packs were picked up."""
@@ -65,3 +66,4 @@ WALK_TO_GOAL = WalkTo(f"walk to the {NAMED_GOAL}", NAMED_GOAL, TOUCH)
 REACH_EXIT = WalkTo("reach the exit", EXIT, ENTER)
 COLLECT_HEALTH = CollectHealth()
 TASKS = (WALK_TO_GOAL, COLLECT_HEALTH, REACH_EXIT)
+EXPLORE = "explore"  # the task of whoever goes nowhere in particular; it has no true reward

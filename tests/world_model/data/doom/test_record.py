@@ -36,7 +36,7 @@ def test_the_package_imports_without_the_engine():
         ({"frames": 1}, "frames is 1"),
         ({"split": "dev"}, "train"),
         ({"size": 4}, "size is 4"),
-        ({"play": "chess"}, "everything, revisits, mirror"),
+        ({"play": "chess"}, "everything, revisits, mirror, tasks"),
         ({"play": "mirror", "split": "freedoom"}, "choose another split"),
     ],
 )

@@ -113,7 +113,9 @@ COMMANDS = (
   wp2 train doom --stage few_step --data data/train --out runs/two --start runs/longer --set "few_step.blocks=[16, 16]"
   wp2 train doom --stage stable_forcing --data data/train --out runs/sf --start runs/two --teacher runs/all/history
   wp2 demo --world runs/all/stable_forcing/world
-  The same command again continues a run that was interrupted.""",
+  torchrun --standalone --nproc-per-node 2 -m wp2env.cli train doom --curriculum --data data/train --out runs/all
+  The same command again continues a run that was interrupted. Several processes, started by torchrun or accelerate
+  launch, share every batch and end where one would.""",
         "world_model.training.cli",
     ),
     Command(
@@ -157,12 +159,13 @@ COMMANDS = (
     ),
     Command(
         ("plan",),
-        "show how much memory a large world needs on each GPU",
+        "show how much memory a world needs on each GPU",
         """\
   wp2 plan --preset worldplay2-14b --gpus 8
   wp2 plan --preset worldplay2-14b --gpus 64 --train navigation --frames 125 --batch 2
   wp2 plan --preset worldplay2-14b --gpus 2 --inference --frames 957
   wp2 plan --preset wan2.1-1.3b --train autoregressive --frames 29
+  wp2 plan --preset doom-gpu --train navigation --gpus 2
   Nothing is loaded; no GPU is needed.""",
         "wp2env.cli.plan",
     ),

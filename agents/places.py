@@ -26,10 +26,11 @@ def make_env(
     max_episode_steps: int = EPISODE_STEPS,
     dtype: str = "float32",
     device: str = "cpu",
+    sampling_steps: int | None = None,
+    temperature: float = 1.0,
 ) -> VectorEnv:
-    """``num_envs`` slots in the generated world ``world``, or in the true game, which takes no world and no device.
-
-    ``dtype`` is what the world's network calculates in; the game takes none.
+    """``num_envs`` slots in the generated world ``world``, or in the true game, to which the world, its device,
+    its ``dtype`` and its sampling do not matter.
 
     Raises:
         ValueError: for another place, and whatever the environments refuse.
@@ -45,7 +46,8 @@ def make_env(
     if place == WORLD:
         from wp2env.vector_env import WorldPlay2VectorEnv
 
-        return WorldPlay2VectorEnv(num_envs, world, device=device, dtype=dtype, **shared)
+        sampling = {"sampling_steps": sampling_steps, "temperature": temperature}
+        return WorldPlay2VectorEnv(num_envs, world, device=device, dtype=dtype, **sampling, **shared)
     if place == GAME:
         from wp2env.true_game import TrueGameVectorEnv
 

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -144,7 +144,7 @@ def write_json(path: Path, settings: argparse.Namespace, results: dict[str, obje
 
 
 def _plain(value: object) -> object:
-    return asdict(value) if isinstance(value, Interval) else str(value)
+    return asdict(value) if is_dataclass(value) else str(value)
 
 
 @dataclass(frozen=True)

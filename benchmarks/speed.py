@@ -10,10 +10,13 @@ Columns, from the inside to the outside, all measured in turn in one run:
 
 beside the floor, real time (the game's own pace in every slot), and the ceiling, the machine's fastest matrix product
 divided by the arithmetic of one step. Steps of all slots count; intervals are 95 % bootstrap intervals over blocks.
+With --cumulative it is the world alone, technique by technique (`benchmarks.cumulative`).
 
 examples:
   python -m benchmarks.speed --quick
   python -m benchmarks.speed --slots 1 16 --threads 2 --json results/speed.json --plot results/speed.png
+  python -m benchmarks.speed --cumulative --slots 1 16
+  python -m benchmarks.speed --cumulative --device cuda
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from tqdm import tqdm
 
-from benchmarks import report
+from benchmarks import cumulative, report
 from benchmarks.walk import begin, flatness, random_rows, walk
 from world_model.checkpoint import DTYPES, load_world
 from world_model.rollout import WorldStream
@@ -219,6 +222,10 @@ def main(settings: argparse.Namespace) -> None:
     if min(settings.slots) < 1:
         raise ValueError(f"--slots is {min(settings.slots)}; give at least 1")
     effort = QUICK if settings.quick else FULL
+    if settings.cumulative:
+        return technique_by_technique(effort, settings)
+    if settings.device != "cpu":
+        raise ValueError(f"--device {settings.device} is for --cumulative; the columns are measured on the CPU")
     began = time.monotonic()
     world = load_world(settings.world, dtype=settings.dtype)
     per_slot = world.config.video.frame_rate / (world.config.chunk_latents * world.config.codec.temporal_factor)
@@ -261,11 +268,28 @@ def main(settings: argparse.Namespace) -> None:
         report.plot(settings.plot, {"environment steps a second": curves}, "slots")
 
 
+def technique_by_technique(effort: Effort, settings: argparse.Namespace) -> None:
+    """Print the cumulative table of every number of slots."""
+    world = load_world(settings.world, settings.device, settings.dtype)
+    measured = {
+        slots: cumulative.measure(world, slots, effort.rounds, effort.seconds, settings.seed, settings.steps)
+        for slots in settings.slots
+    }
+    for slots, results in measured.items():
+        print(f"\nworld {world.name!r} on {settings.device}, slots: {slots}\n\n{cumulative.table(results)}")
+    if settings.json:
+        report.write_json(settings.json, settings, {"cumulative": measured})
+    if settings.plot:
+        report.plot(settings.plot, {"environment steps a second": cumulative.curves(measured)}, "slots")
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = report.command_line(__doc__)
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 4, 16, 64], help="numbers of slots to measure")
     parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
+    parser.add_argument("--cumulative", action="store_true", help="measure techniques of faster inference instead")
+    parser.add_argument("--device", default="cpu", help="of --cumulative: cpu or cuda (default: %(default)s)")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the networks (default: %(default)s)")
     return parser.parse_args(arguments)
 

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 STOREYS = ("world_model", "wp2env", "agents", "benchmarks")  # each may import itself and what stands before it
 FOUNDATION = {"controls", "control_scripts", "config"}  # of world_model: import nothing of the project but each other
-HEAVY = {"vizdoom", "stable_baselines3", "diffusers", "transformers", "minari", "fastapi", "uvicorn", "pygame"}
+HEAVY = {"vizdoom", "stable_baselines3", "diffusers", "transformers", "minari", "ray", "fastapi", "uvicorn", "pygame"}
 CUDA_ONLY = {"triton", "flash_attn", "xformers", "sageattention", "transformer_engine", "bitsandbytes", "apex", "cupy"}
 IMPORT_SECONDS = 3.0
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -12,6 +14,9 @@ from safetensors.torch import save_file
 
 from world_model.config import WorldConfig, from_json, to_json
 from world_model.world import World
+
+if TYPE_CHECKING:
+    from world_model.large.world import LoadedWorld
 
 BUNDLED = Path(__file__).parent / "worlds"
 WEIGHTS = "world.safetensors"
@@ -51,11 +56,12 @@ def find_world(name_or_path: str | Path) -> Path:
     )
 
 
-def load_world(name_or_path: str | Path, device: str = "cpu", dtype: str = "float32") -> World:
-    """Load a world, bundled by name or from a folder, on ``device``.
+def load_world(name_or_path: str | Path, device: str = "cpu", dtype: str = "float32") -> World | LoadedWorld:
+    """Load a world, bundled by name or from a folder, on ``device``; large worlds (`wp2 convert`), too.
 
     ``dtype`` is what its networks calculate in: "float32", or "bfloat16", which is faster for many slots where the
-    processor has instructions for it. Latents and noise levels stay float32.
+    processor has instructions for it. Latents and noise levels stay float32. A large world can also have "int8":
+    weights of 8 bits, and bfloat16 for the rest.
 
     Raises:
         FileNotFoundError: when there is no such world or its weights are missing.
@@ -64,6 +70,10 @@ def load_world(name_or_path: str | Path, device: str = "cpu", dtype: str = "floa
     """
     folder = find_world(name_or_path)
     target = check_device(device)
+    if _is_large(folder):
+        from world_model.large.world import open_large_world
+
+        return open_large_world(folder, target, dtype)
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; choose one of {', '.join(DTYPES)}")
     try:
@@ -133,6 +143,14 @@ def misfits(found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]
         ("of another shape", wrong),
     ]
     return "; ".join(f"{len(names)} {kind} ({_listed(names)})" for kind, names in problems if names)
+
+
+def _is_large(folder: Path) -> bool:
+    """Whether a folder's configuration is that of a large world."""
+    try:
+        return "variant" in json.loads((folder / "config.json").read_text())
+    except (ValueError, TypeError):
+        return False  # which reading it as that of any other world explains
 
 
 def _listed(names: list[str]) -> str:

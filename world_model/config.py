@@ -19,9 +19,10 @@ class VideoConfig:
 
 @dataclass(frozen=True)
 class CodecConfig:
-    """The causal video autoencoder: 8x smaller in space, 1x or 4x in time."""
+    """The causal video autoencoder."""
 
     latent_channels: int = 12
+    spatial_factor: int = 8  # pixels per latent pixel, along height and width; the bundled codec has 8
     temporal_factor: int = 1  # video frames per latent frame, 1 or 4
     widths: tuple[int, int, int] = (48, 96, 160)  # channels at 1/2, 1/4 and 1/8 of the resolution
     encoder_blocks: tuple[int, int, int] = (1, 1, 1)
@@ -208,11 +209,12 @@ class WorldConfig:
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
 
     def __post_init__(self) -> None:
-        patch_pixels = 8 * self.transformer.patch
+        factor = self.codec.spatial_factor
+        patch_pixels = factor * self.transformer.patch
         if self.video.height % patch_pixels or self.video.width % patch_pixels:
             raise ValueError(
                 f"the video size {self.video.height}x{self.video.width} is not a multiple of {patch_pixels} "
-                "(8 for the codec times the patch size); choose another size or patch"
+                f"({factor} for the codec times the patch size); choose another size or patch"
             )
         rows, columns = self.token_grid
         if rows % self.memory.spatial_stride or columns % self.memory.spatial_stride:
@@ -254,12 +256,13 @@ class WorldConfig:
     @property
     def latent_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of one latent frame."""
-        return self.codec.latent_channels, self.video.height // 8, self.video.width // 8
+        factor = self.codec.spatial_factor
+        return self.codec.latent_channels, self.video.height // factor, self.video.width // factor
 
     @property
     def token_grid(self) -> tuple[int, int]:
         """Rows and columns of tokens of one latent frame."""
-        patch_pixels = 8 * self.transformer.patch
+        patch_pixels = self.codec.spatial_factor * self.transformer.patch
         return self.video.height // patch_pixels, self.video.width // patch_pixels
 
     @property

@@ -18,8 +18,18 @@ from torch import Tensor
 
 from world_model.chunk import ChunkGenerator, Past
 from world_model.codec import to_uint8, to_unit
-from world_model.controls import ACTION_DIM, PERSPECTIVE, StructuredCaption
+from world_model.controls import StructuredCaption
 from world_model.sampling import Sampler, block_euler, evaluations_of
+from world_model.slot_checks import (
+    action_batch,
+    changed_captions,
+    check_begun,
+    check_lengths,
+    check_slots,
+    check_stream,
+    generator_at,
+    start_rows,
+)
 from world_model.text import field_texts
 from world_model.world import World
 
@@ -50,10 +60,7 @@ class WorldStream:
         temperature: float = 1.0,
         sampler: Sampler = block_euler,
     ) -> None:
-        if num_slots < 1:
-            raise ValueError(f"num_slots is {num_slots}; a stream needs at least 1")
-        if not temperature >= 0:
-            raise ValueError(f"temperature is {temperature}; it scales noise and must be 0 or more")
+        check_stream(num_slots, temperature)
         self.world = world.eval()
         self._chunks = ChunkGenerator(world)
         self.config = world.config
@@ -94,9 +101,8 @@ class WorldStream:
             raise ValueError(
                 f"the order {order} does not name a slot for each of {self.num_slots}; give as many numbers"
             )
-        for slot in order:
-            self._check_slot(slot)
-        self._check_begun()
+        check_slots(order, self.num_slots)
+        check_begun(self._generators)
         self._past.cache.exchange_slots(torch.tensor(order, device=self.world.device))
 
     @property
@@ -122,13 +128,14 @@ class WorldStream:
         Raises:
             ValueError: for a slot that does not exist or a start of the wrong shape or type; nothing is changed.
         """
-        lists = (starts, captions, seeds) if actions is None else (starts, captions, seeds, actions)
-        if any(len(values) != len(slots) for values in lists):
-            raise ValueError(f"{len(slots)} slots need as many starts, captions and seeds, not {[*map(len, lists)]}")
+        actions = [None] * len(slots) if actions is None else actions
+        check_lengths(slots, starts, captions, seeds, actions)
         prepared = [self._check_start(start) for start in starts]
-        rows = [self._check_rows(None if actions is None else actions[i], s) for i, s in enumerate(prepared)]
-        for slot in slots:
-            self._check_slot(slot)
+        rows = [
+            start_rows(given, 1 if start is None else len(start)).to(self.world.device)
+            for given, start in zip(actions, prepared, strict=True)
+        ]
+        check_slots(slots, self.num_slots)
         frames = []
         for slot, start, caption, seed, row in zip(slots, prepared, captions, seeds, rows, strict=True):
             generator = torch.Generator().manual_seed(int(seed))
@@ -182,15 +189,10 @@ class WorldStream:
         self, slots: Sequence[int], scene: str | None = None, character: str | None = None, event: str | None = None
     ) -> None:
         """Exchange the given fields in the given slots, from the next chunk on; None leaves a field as it is."""
-        given = {"scene": scene, "character": character, "event": event}
-        changes = {name: text for name, text in given.items() if text is not None}
-        for slot in slots:
-            self._check_slot(slot)
-            if self.captions[slot] is None:
-                raise RuntimeError(f"slot {slot} was never reset; call reset before set_caption")
-        for slot in slots:
-            self.captions[slot] = self.captions[slot].replace(**changes)
-            self._past.caption[slot] = self._encode(self.captions[slot])
+        fields = {"scene": scene, "character": character, "event": event}
+        for slot, caption in changed_captions(self.captions, slots, **fields).items():
+            self.captions[slot] = caption
+            self._past.caption[slot] = self._encode(caption)
 
     def snapshot(self) -> Snapshot:
         """The exact present state; the same controls after `restore` give the same frames."""
@@ -211,7 +213,7 @@ class WorldStream:
             )
         self._past, self._newest = snapshot.past.clone(), snapshot.newest.clone()
         self.captions = list(copy.copy(snapshot.captions))
-        self._generators = [None if s is None else _generator_at(s) for s in snapshot.generators]
+        self._generators = [None if s is None else generator_at(s) for s in snapshot.generators]
 
     def _denoise(self, past: Past, generators: Sequence[torch.Generator], actions: Tensor) -> Tensor:
         """A chunk of latents ``[B, n, C, h, w]`` from each slot's own noise, under actions ``[B, n, 6]``."""
@@ -264,25 +266,11 @@ class WorldStream:
 
     # Checks.
 
-    def _check_slot(self, slot: int) -> None:
-        if not 0 <= slot < self.num_slots:
-            raise ValueError(f"slot {slot} does not exist; this stream has {self.num_slots}, numbered from 0")
-
     def _check_actions(self, actions: np.ndarray | Tensor) -> Tensor:
         """Action rows ``[B, n, 6]`` for slots that all have begun."""
-        expected = (self.num_slots, self.latents_per_chunk, ACTION_DIM)
-        actions = torch.as_tensor(actions, dtype=torch.float32)
-        if tuple(actions.shape) != expected:
-            raise ValueError(f"actions have the shape {tuple(actions.shape)}; this stream takes {expected}")
-        if not bool(actions.isfinite().all()):
-            raise ValueError("actions hold a value that is not finite; give degrees and flags")
-        self._check_begun()
+        actions = action_batch(actions, self.num_slots, self.latents_per_chunk)
+        check_begun(self._generators)
         return actions.to(self.world.device)
-
-    def _check_begun(self) -> None:
-        missing = [slot for slot, generator in enumerate(self._generators) if generator is None]
-        if missing:
-            raise RuntimeError(f"slot {missing[0]} was never reset; call reset before step")
 
     def _check_start(self, start: np.ndarray | Tensor | None) -> Tensor | None:
         """Latents ``[T, C, h, w]`` of a start."""
@@ -302,22 +290,3 @@ class WorldStream:
                 f"a start has {len(start)} latents; give 1 + a multiple of {self.latents_per_chunk}, a chunk's latents"
             )
         return start
-
-    def _check_rows(self, rows: np.ndarray | Tensor | None, start: Tensor | None) -> Tensor:
-        """Action rows ``[T, 6]`` of a start."""
-        count = 1 if start is None else len(start)
-        if rows is None:
-            rows = torch.zeros(count, ACTION_DIM)
-            rows[:, PERSPECTIVE] = 1
-        rows = torch.as_tensor(rows, dtype=torch.float32)
-        if tuple(rows.shape) != (count, ACTION_DIM):
-            raise ValueError(
-                f"the action rows of a start of {count} latents have the shape {tuple(rows.shape)}; give ({count}, 6)"
-            )
-        return rows.to(self.world.device)
-
-
-def _generator_at(state: Tensor) -> torch.Generator:
-    generator = torch.Generator()
-    generator.set_state(state)
-    return generator

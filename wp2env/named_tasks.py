@@ -38,7 +38,7 @@ class NamedTask:
             comparing it with the threshold.
         expected: pay the expected reward in every step; success and end are declared as before.
         penalty: this times the ensemble's standard deviation is taken off the reward of every step.
-        heads: reward heads to use in place of the world's own.
+        heads: reward heads to use in place of the world's own, on its device.
     """
 
     def __init__(
@@ -63,8 +63,9 @@ class NamedTask:
 
         self.heads = heads_of(world) if self._given is None else self._given
         if self.heads is None:
+            name = getattr(world, "name", world)
             raise ValueError(
-                f"the world {world.name!r} has no learned reward for the task {self.name!r}; train one with `wp2 train "
+                f"the world {name!r} has no learned reward for the task {self.name!r}; train one with `wp2 train "
                 "reward`, or choose the task 'explore' or 'constant', or give a function of the TaskContext"
             )
         self._check_known()

@@ -51,6 +51,18 @@ AGENT_COMMANDS = (
   broken:noisy:SHARE, or the path of a trained one.""",
         "agents.cli.evaluate",
     ),
+    Command(
+        ("record", "world"),
+        "record episodes of a policy as a dataset, in a generated world or in the true game",
+        """\
+  wp2 record world --policy random --episodes 64 --out data/random
+  wp2 record world --policy runs/agent --envs 16 --episodes 512 --task "walk to the red ball" --out data/agent
+  wp2 record world --policy scripted --episodes 64 --starts starts/train.safetensors --in game --out data/true
+  wp2 record world --policy random --episodes 64 --format minari --out data/random-v0
+  wp2 record world --policy random --episodes 512 --format lerobot --out data/frames --ray --workers 4
+  The same command again continues a recording that was interrupted.""",
+        "agents.cli.record",
+    ),
 )
 COMMANDS = (*WORLD_COMMANDS, *AGENT_COMMANDS)
 

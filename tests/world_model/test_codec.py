@@ -76,6 +76,8 @@ def test_wrong_sizes_are_named():
         codec_of(4).encode(torch.zeros(1, 3, 3, 32, 32))
     with pytest.raises(ValueError, match="temporal_factor is 2"):
         CausalCodec(replace(TINY.codec, temporal_factor=2))
+    with pytest.raises(ValueError, match="spatial_factor is 16; the causal codec has 8"):
+        CausalCodec(replace(TINY.codec, spatial_factor=16))
 
 
 def test_uint8_survives_the_way_to_floats_and_back():

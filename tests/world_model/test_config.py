@@ -1,10 +1,19 @@
-"""Settings of the curriculum, given as text."""
+"""Sizes that follow from others, and settings of the curriculum, given as text."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from world_model.config import TINY, from_json, to_json, with_settings
+
+
+def test_sizes_follow_the_codec_and_one_that_does_not_divide_is_refused():
+    wide = replace(TINY, codec=replace(TINY.codec, spatial_factor=16), video=replace(TINY.video, width=64))
+    assert wide.latent_shape[1:] == (2, 4) == wide.token_grid and wide.memory_grid == (1, 2)
+    with pytest.raises(ValueError, match="32x72 is not a multiple of 16 .16 for the codec"):
+        replace(wide, video=replace(TINY.video, width=72))
 
 
 def test_settings_change_what_they_name_and_nothing_else():

@@ -64,6 +64,8 @@ class CausalCodec(nn.Module):
         super().__init__()
         if config.temporal_factor not in (1, 4):
             raise ValueError(f"temporal_factor is {config.temporal_factor}; the causal codec has 1 and 4")
+        if config.spatial_factor != 8:
+            raise ValueError(f"spatial_factor is {config.spatial_factor}; the causal codec has 8")
         self.config = config
         self.temporal_factor = config.temporal_factor
         half, quarter, eighth = config.widths

@@ -1,6 +1,7 @@
-"""The Wan2.1 video autoencoder (diffusers' `AutoencoderKLWan`) as a codec that works piece by piece.
+"""The Wan video autoencoders (diffusers' `AutoencoderKLWan`) as a codec that works piece by piece.
 
-4x in time, 8x in space, 16 channels; the first latent is one frame. Needs the extra ``large``.
+4x in time; 8x in space with 16 channels (Wan2.1) or 16x with 48 (Wan2.2 of 5 billion parameters); the first latent is
+one frame. Needs the extra ``large``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ INNER = {"norm1": "residual.0", "conv1": "residual.2", "norm2": "residual.3", "c
 
 
 class WanCodec(nn.Module):
-    """Frames ``[B, F, 3, H, W]`` in [-1, 1] to normalised latents ``[B, T, 16, H / 8, W / 8]`` and back.
+    """Frames ``[B, F, 3, H, W]`` in [-1, 1] to normalised latents ``[B, T, C, H / s, W / s]`` and back.
 
     Both directions take and return a state; passing None starts a new video. At the start of a video ``1 + 4 k``
     frames make ``1 + k`` latents, later ``4 k`` make ``k``; frames that fill no group are left out, as in the
@@ -41,6 +42,7 @@ class WanCodec(nn.Module):
     def __init__(self, vae: AutoencoderKLWan) -> None:
         super().__init__()
         self.vae = vae
+        self.patch = vae.config.patch_size or 1  # pixels that the newer autoencoder folds into channels first
         for name in ("mean", "std"):
             values = torch.tensor(vae.config[f"latents_{name}"], device=vae.device).view(1, -1, 1, 1, 1)
             self.register_buffer(f"latent_{name}", values, persistent=False)
@@ -55,7 +57,7 @@ class WanCodec(nn.Module):
     def encode(self, frames: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Latents of frames, and the state for the frames after them."""
         cache = self._cache("encoder") if state is None else list(state)
-        x = frames.transpose(1, 2).to(self.vae.dtype)
+        x = patchify(frames.transpose(1, 2).to(self.vae.dtype), self.patch)
         start = 1 if state is None else 0
         ends = [*range(start, x.shape[2] + 1, GROUP)] if start else [*range(GROUP, x.shape[2] + 1, GROUP)]
         raw = [self.vae.encoder(x[:, :, max(0, end - GROUP) : end], feat_cache=cache, feat_idx=[0]) for end in ends]
@@ -71,10 +73,23 @@ class WanCodec(nn.Module):
             self.vae.decoder(part, feat_cache=cache, feat_idx=[0], first_chunk=state is None and index == 0)
             for index, part in enumerate(x.split(1, dim=2))
         ]
-        return torch.cat(frames, dim=2).float().clamp(-1, 1).transpose(1, 2), cache
+        whole = unpatchify(torch.cat(frames, dim=2), self.patch)
+        return whole.float().clamp(-1, 1).transpose(1, 2), cache
 
     def _cache(self, part: str) -> State:
         return [None] * self.vae._cached_conv_counts[part]
+
+
+def patchify(frames: Tensor, patch: int) -> Tensor:
+    """Fold ``[B, C, F, H, W]`` to ``[B, C * p * p, F, H / p, W / p]``: channel, then column and row in the patch."""
+    cells = frames.unflatten(-1, (-1, patch)).unflatten(-3, (-1, patch))  # [B, C, F, rows, p, columns, p]
+    return cells.permute(0, 1, 6, 4, 2, 3, 5).flatten(1, 3)
+
+
+def unpatchify(frames: Tensor, patch: int) -> Tensor:
+    """The inverse of `patchify`."""
+    cells = frames.unflatten(1, (-1, patch, patch))  # [B, C, column in the patch, row in the patch, F, rows, columns]
+    return cells.permute(0, 1, 4, 5, 3, 6, 2).flatten(5, 6).flatten(3, 4)
 
 
 def original_name(name: str, residual_blocks: int) -> str:

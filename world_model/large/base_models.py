@@ -8,18 +8,18 @@ part of the patch embedding at zero.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from world_model.large.compressor import HistoryCompressor
-from world_model.large.config import LargeConfig
+from world_model.large.config import SINGLE, LargeConfig
 from world_model.large.expert import Expert
 from world_model.large.names import PATCH, from_published, published_name, published_shape
-from world_model.large.tensor_files import TensorFiles, assign, check
+from world_model.large.tensor_files import TensorFiles, assign, check, weight_files
 from world_model.large.transformer import TruncatedActionEmbedding
 from world_model.transformer.actions import ActionResidual
 
@@ -53,16 +53,50 @@ def diffusers_name(published: str) -> str:
     return published
 
 
+def base_files(source: Path, expert: str) -> list[Path]:
+    """The files of one expert in a folder laid out as a diffusers pipeline; of a single expert, also the file itself
+    or its own folder.
+
+    The pipelines of two experts hold that of the high noise levels in ``transformer``, the other in ``transformer_2``.
+
+    Raises:
+        FileNotFoundError: when they are not there.
+    """
+    inside = source / ("transformer_2" if expert == "low" else "transformer")
+    found = [source] if source.is_file() else weight_files(inside)
+    if not found and expert == SINGLE:
+        found = weight_files(source)
+    if not found:
+        raise FileNotFoundError(
+            f"{source} holds no Wan weights in diffusers' format; give a folder with {inside.name}/*.safetensors"
+        )
+    return found
+
+
 def load_base(
     files: Sequence[Path],
     config: LargeConfig,
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
+    seed: int = 0,
 ) -> Expert:
-    """An untrained `Expert` on the weights of a diffusers Wan transformer; its new modules follow torch's seed.
+    """An untrained `Expert` on the weights of a diffusers Wan transformer; ``seed`` decides its new modules.
 
     Raises:
         ValueError: for files that are not safetensors, and for missing, unknown or misshaped tensors, listed by name.
+    """
+    with torch.device("meta"):
+        expert = Expert(config)
+    for name, value in base_tensors(files, config, seed):
+        assign(expert, name, value.to(device, dtype).contiguous())
+    return expert.requires_grad_(True)
+
+
+def base_tensors(files: Sequence[Path], config: LargeConfig, seed: int = 0) -> Iterator[tuple[str, Tensor]]:
+    """Our names and the tensors of an untrained expert on Wan's weights, read or made one module after the other.
+
+    Raises:
+        ValueError: before the first tensor, for files that are not safetensors and for tensors that do not fit.
     """
     source = TensorFiles(files)
     with torch.device("meta"):
@@ -81,9 +115,8 @@ def load_base(
         value = source[diffusers_name(theirs)]
         if theirs == PATCH:
             value = _with_channels(value, config.input_channels)
-        assign(expert, name, from_published(theirs, value).to(device, dtype).contiguous())
-    _add_new_modules(expert, dtype, device)
-    return expert.requires_grad_(True)
+        yield name, from_published(theirs, value)
+    yield from _new_tensors(config, seed)
 
 
 def _with_channels(weight: Tensor, channels: int) -> Tensor:
@@ -91,11 +124,19 @@ def _with_channels(weight: Tensor, channels: int) -> Tensor:
     return functional.pad(weight, (0, 0, 0, 0, 0, 0, 0, channels - weight.shape[1]))
 
 
-def _add_new_modules(expert: Expert, dtype: torch.dtype, device: str | torch.device) -> None:
-    sizes = expert.config.world.transformer
-    place = {"device": device, "dtype": dtype}
-    embedding = TruncatedActionEmbedding(sizes.width, sizes.action_widths, sizes.camera_scale)
-    expert.transformer.action_embedding = embedding.to(**place)
-    for block in expert.transformer.blocks:
-        block.action = ActionResidual(sizes.width).to(**place)
-    expert.compressor = HistoryCompressor(expert.config).to(**place)
+def _new_tensors(config: LargeConfig, seed: int) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that Wan lacks, as they start; every module has a seed of its own."""
+    sizes = config.world.transformer
+    places: dict[str, Callable[[], nn.Module]] = {
+        "transformer.action_embedding": lambda: TruncatedActionEmbedding(
+            sizes.width, sizes.action_widths, sizes.camera_scale
+        ),
+        **{f"transformer.blocks.{i}.action": lambda: ActionResidual(sizes.width) for i in range(sizes.depth)},
+        "compressor": lambda: HistoryCompressor(config),
+    }
+    for index, (place, make) in enumerate(places.items()):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed + index)
+            module = make()
+        for name, value in module.state_dict().items():
+            yield f"{place}.{name}", value

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from world_model.codec import light
 from world_model.codec.light import LightCodec, LightCodecConfig
+from world_model.large.conditioning import StreamingCodec
 from world_model.large.tensor_files import fill
 
 if TYPE_CHECKING:
@@ -58,3 +60,47 @@ def load_umt5(
     model = fill(model, files, umt5.original_name, "the umT5 encoder", **place)
     model.tie_weights()
     return umt5.UMT5Encoder(model, tokenizer)
+
+
+def open_codec(place: Path, device: torch.device) -> StreamingCodec:
+    """The Wan autoencoder in a folder in diffusers' format, or in a safetensors copy of the original file.
+
+    Raises:
+        FileNotFoundError: when there is nothing at that place.
+    """
+    if not place.exists():
+        raise FileNotFoundError(
+            f"there is no {place}: a large world needs Wan's autoencoder; link the folder vae of a Wan pipeline in "
+            "diffusers' format there (`wp2 convert --companions` does it)"
+        )
+    if place.is_dir():
+        from world_model.codec.wan import WanCodec
+
+        return WanCodec.from_pretrained(str(place)).to(device)
+    return load_wan_codec([place], device=device).to(device)
+
+
+def open_text(place: Path, tokenizer: Path, device: torch.device) -> Callable[[str], Tensor]:
+    """The caption encoder in a folder in transformers' format, or in a safetensors copy of the original file, as a
+    function of one text that gives tokens ``[L, X]``.
+
+    Raises:
+        FileNotFoundError: when there is nothing at one of the places.
+    """
+    for needed, what in ((place, "text_encoder"), (tokenizer, "tokenizer")):
+        if not needed.exists():
+            raise FileNotFoundError(
+                f"there is no {needed}: a large world needs umT5; link the folder {what} of a Wan pipeline in "
+                "diffusers' format there (`wp2 convert --companions` does it)"
+            )
+    from transformers import AutoTokenizer, UMT5EncoderModel
+
+    from world_model.text.umt5 import UMT5Encoder
+
+    words = AutoTokenizer.from_pretrained(str(tokenizer))
+    if place.is_dir():
+        model = UMT5EncoderModel.from_pretrained(str(place)).to(device, torch.bfloat16)
+        encoder = UMT5Encoder(model.eval().requires_grad_(False), words)
+    else:
+        encoder = load_umt5([place], words, dtype=torch.bfloat16, device=device)
+    return lambda text: encoder.encode([text])[0]

@@ -6,6 +6,7 @@ channels of a video that is the picture followed by mid-grey frames.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -53,12 +54,32 @@ def condition_volume(codec: StreamingCodec, picture: Tensor, latents: int) -> Te
 
     The small video's is made of ``shrunk(picture)`` and half as many latents.
     """
-    video = picture.new_zeros(1, FRAMES_PER_LATENT * (latents - 1) + 1, *picture.shape)
-    video[0, 0] = picture
-    encoded, _ = codec.encode(video)
-    mask = encoded.new_zeros(1, latents, MASK_CHANNELS, *encoded.shape[-2:])
-    mask[:, 0] = 1
-    return torch.cat([mask, encoded], dim=2)
+    return Picture(picture).condition(codec, latents)[0]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The start picture of a rollout whose length nobody knows yet: its `condition_volume` piece by piece.
+
+    ``pixels`` are ``[3, H, W]``. A picture that is not ``known`` is that of a rollout from its caption alone: grey
+    pixels, and a mask that is 0 everywhere, which public text-to-video weights, having no such channels, do not mind.
+    """
+
+    pixels: Tensor
+    known: bool = True
+    state: list | None = None  # of the codec, after the pieces so far
+
+    def condition(self, codec: StreamingCodec, latents: int) -> tuple[Tensor, Picture]:
+        """The next ``latents`` latents of conditioning ``[1, latents, 20, h, w]``, and what gives those after them."""
+        begins = self.state is None
+        frames = FRAMES_PER_LATENT * latents - (FRAMES_PER_LATENT - 1 if begins else 0)
+        video = self.pixels.new_zeros(1, frames, *self.pixels.shape)
+        if begins:
+            video[0, 0] = self.pixels
+        encoded, state = codec.encode(video, self.state)
+        mask = encoded.new_zeros(1, latents, MASK_CHANNELS, *encoded.shape[-2:])
+        mask[:, 0] = float(begins and self.known)
+        return torch.cat([mask, encoded], dim=2), replace(self, state=state)
 
 
 def video_uint8(frames: Tensor) -> Tensor:

@@ -14,14 +14,18 @@ from world_model.config import (
     WorldConfig,
 )
 
+SINGLE = "only"  # the name of an expert that has all noise levels
+
 
 @dataclass(frozen=True)
 class LargeConfig:
     """A `WorldConfig` and what only the published layout has."""
 
     world: WorldConfig
+    experts: tuple[str, ...] = ("high", "low")  # networks that share the noise levels; one alone has all of them
     text_tokens: int = 512  # captions are padded to this many tokens, all of which are attended
-    condition_channels: int = 20  # of every latent besides its own: 4 of the picture mask, 16 of the start picture
+    condition_channels: int = 20  # of every latent besides its own: 4 of the picture mask and those of the picture
+    clean_picture: bool = False  # the start picture is also the first latent, without noise
     fine_widths: tuple[int, ...] = (64, 64, 128, 256, 256, 512, 512)  # the compressor's input, then its six stages
     fine_heads: int = 8
 
@@ -51,12 +55,27 @@ WORLDPLAY2_14B = LargeConfig(
         flow=FlowConfig(shift=7.0, sampling_steps=4, history_noise=0.0),
     )
 )
-WAN21_1_3B = LargeConfig(  # starts from public video weights that know no picture, see `base_models`
+# These two start from public video weights that know no conditioning channels, see `base_models`.
+WAN21_1_3B = LargeConfig(
     replace(
         WORLDPLAY2_14B.world,
         name="wan2.1-1.3b",
-        video=VideoConfig(height=448, width=832, frame_rate=16.0),
         transformer=replace(WORLDPLAY2_14B.world.transformer, width=1536, depth=30, heads=12, ffn_width=8960),
         flow=FlowConfig(shift=5.0, sampling_steps=40, history_noise=0.0),
-    )
+    ),
+    experts=(SINGLE,),
 )
+WAN22_5B = LargeConfig(
+    replace(
+        WAN21_1_3B.world,
+        name="wan2.2-5b",
+        # The weights were trained on 704x1280, which the small video of the history, 4 x 32 pixels, does not divide.
+        video=VideoConfig(height=640, width=1152, frame_rate=24.0),
+        codec=CodecConfig(latent_channels=48, spatial_factor=16, temporal_factor=4),
+        transformer=replace(WORLDPLAY2_14B.world.transformer, width=3072, depth=30, heads=24, ffn_width=14336),
+    ),
+    experts=(SINGLE,),
+    condition_channels=52,
+    clean_picture=True,
+)
+LARGE_PRESETS = {config.world.name: config for config in (WORLDPLAY2_14B, WAN21_1_3B, WAN22_5B)}

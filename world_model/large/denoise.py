@@ -14,7 +14,7 @@ from world_model.transformer.rotary import grid_positions
 def evaluate(
     expert: Expert,
     x: Tensor,
-    timestep: float,
+    timestep: float | Tensor,
     first: int,
     rows: Tensor | None,
     text: Tensor,
@@ -24,10 +24,10 @@ def evaluate(
 ) -> tuple[Tensor, ...]:
     """Run an expert on conditioned noisy latents ``x [B, n, 16 + 20, h, w]`` that start at latent ``first``.
 
-    ``timestep`` is 1000 times their noise level, ``rows [B, n, 6]`` their actions, ``text [B, L, X]`` their caption.
-    The past is given as a cache's ``context`` or as ``memory`` tokens, which then are steered by the same caption and
-    see the chunk; neither is a world without a past. Returns the velocity ``[B, n, 16, h, w]``, or, with ``call``,
-    the displacement and the endpoint velocity of that few-step head.
+    ``timestep`` is 1000 times their noise level, one for all or ``[n]``, ``rows [B, n, 6]`` their actions, ``text
+    [B, L, X]`` their caption. The past is given as a cache's ``context`` or as ``memory`` tokens, which then are
+    steered by the same caption and see the chunk; neither is a world without a past. Returns the velocity
+    ``[B, n, 16, h, w]``, or, with ``call``, the displacement and the endpoint velocity of that few-step head.
     """
     network = expert.transformer
     batch, count = x.shape[:2]
@@ -35,7 +35,7 @@ def evaluate(
     tokens = network.embed_latents(x)
     group = torch.arange(count, device=x.device).repeat_interleave(grid[0] * grid[1])
     positions = grid_positions(torch.arange(first, first + count, device=x.device).float(), grid)
-    timesteps = torch.full((batch, count), timestep, dtype=torch.float64, device=x.device)
+    timesteps = torch.as_tensor(timestep, dtype=torch.float64, device=x.device).expand(batch, count)
     own = tokens.shape[1]
     if memory is not None:
         past = memory.rows.shape[1]

@@ -1,9 +1,11 @@
 """Large worlds in our own layout: ``config.json`` and each expert's weights in shards, under our names.
 
     config.json               a `LargeWorld`
-    high-00001.safetensors    the high-noise expert, then high-00002 and so on; low-… the other one
+    high-00001.safetensors    the high-noise expert, then high-00002 and so on; low-… the other one, only-… a single one
+    vae, text_encoder, tokenizer    what every world needs beside its experts, in diffusers' and transformers' formats
 
-`convert` writes it from the published files, reading tensor by tensor and holding no more than one shard.
+`convert` writes the first two from the published files or from public video weights, reading tensor by tensor and
+holding no more than one shard; `link_companions` links the others.
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from world_model.config import from_json, to_json
-from world_model.large.config import LargeConfig
+from world_model.large.base_models import base_files, base_tensors
+from world_model.large.config import SINGLE, LargeConfig
 from world_model.large.expert import Expert
-from world_model.large.tensor_files import PICKLES, fill, weight_files
+from world_model.large.int8 import assign_int8
+from world_model.large.tensor_files import PICKLES, assign, fill, weight_files
 from world_model.large.weights import expert_files, published_tensors
 
-VARIANTS = {"fast": True, "ar": False, "bi": False}  # the published models, and whether they have few-step heads
-EXPERTS = ("high", "low")
+# The published models and what starts from public video weights, and whether they have few-step heads.
+VARIANTS = {"fast": True, "ar": False, "bi": False, "base": False}
+COMPANIONS = ("vae", "text_encoder", "tokenizer")
 SHARD_BYTES = 2 * 2**30
 CONFIG = "config.json"
 
@@ -47,28 +52,33 @@ def convert(
     source: Path,
     folder: Path,
     world: LargeWorld,
-    experts: Sequence[str] = EXPERTS,
+    experts: Sequence[str] | None = None,
     dtype: torch.dtype = torch.bfloat16,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, list[Path]]:
     """Write experts of a published checkpoint into ``folder``, and return the files of each.
 
-    ``source`` is a folder laid out as a published repository, or the one file of the one expert asked for. Everything
-    is written under temporary names and renamed when it is whole; the other expert's files are left alone.
+    ``source`` is a folder laid out as a published repository (for the variant "base" as a diffusers pipeline), or the
+    one file of the one expert asked for; ``experts`` are all of the world unless given. Everything is written under
+    temporary names and renamed when it is whole; the other expert's files are left alone.
 
     Raises:
         FileNotFoundError: when the source lacks an expert.
         ValueError: for files that are not safetensors, tensors that do not fit, listed by name, and for a folder that
             has these experts already or belongs to another world.
     """
-    sources = {expert: _source_files(source, expert, experts) for expert in experts}
+    experts = world.config.experts if experts is None else experts
+    sources = {expert: _source_files(source, expert, experts, world.variant) for expert in experts}
     _refuse(folder, world, experts)
     folder.mkdir(parents=True, exist_ok=True)
     part = f".{uuid.uuid4().hex}.tmp"
     try:
         written = {}
         for expert in experts:
-            tensors = published_tensors(sources[expert], world.config, expert if world.few_step else None)
+            if world.variant == "base":
+                tensors = base_tensors(sources[expert], world.config)
+            else:
+                tensors = published_tensors(sources[expert], world.config, expert if world.few_step else None)
             written[expert] = _write_shards(tensors, folder, expert, dtype, shard_bytes, part)
         (folder / (CONFIG + part)).write_text(to_json(world))
         for file in (*(file for files in written.values() for file in files), folder / CONFIG):
@@ -100,11 +110,14 @@ def read_large_world(folder: Path) -> LargeWorld:
 
 def load_large_world(
     folder: Path,
-    experts: Iterable[str] = EXPERTS,
+    experts: Iterable[str] | None = None,
     dtype: torch.dtype = torch.bfloat16,
     device: str | torch.device = "cpu",
+    int8: bool = False,
 ) -> dict[str, Expert]:
-    """The experts of a folder that `convert` wrote, each tensor read once onto ``device`` in ``dtype``.
+    """The experts of a folder that `convert` wrote (default: all), each tensor read once onto ``device`` in ``dtype``.
+
+    With ``int8`` the linear layers of the blocks are kept in 8 bits (`int8`), one being rounded after the other.
 
     Raises:
         FileNotFoundError: when the folder or the weights of an expert are not there.
@@ -112,23 +125,39 @@ def load_large_world(
     """
     world = read_large_world(folder)
     loaded = {}
-    for name in experts:
+    for name in world.config.experts if experts is None else experts:
         files = weight_files(folder, f"{name}-")
         if not files:
-            raise FileNotFoundError(f"{folder} holds no {name}-noise expert; convert it with --expert {name}")
+            raise FileNotFoundError(f"{folder} holds no {expert_title(name)}; convert it with --expert {name}")
         with torch.device("meta"):
             expert = Expert(world.config, world.few_step)
-        loaded[name] = fill(expert, files, str, world.config.world.name, dtype, device)
+        place = assign_int8 if int8 else assign
+        loaded[name] = fill(expert, files, str, world.config.world.name, dtype, device, place)
     return loaded
 
 
-def _source_files(source: Path, expert: str, experts: Sequence[str]) -> list[Path]:
+def expert_title(expert: str) -> str:
+    """What to call an expert."""
+    return "expert" if expert == SINGLE else f"{expert}-noise expert"
+
+
+def link_companions(folder: Path, source: Path) -> list[str]:
+    """Link what `source`, a diffusers pipeline, has of `COMPANIONS` and ``folder`` lacks; returns their names."""
+    missing = [name for name in COMPANIONS if (source / name).is_dir() and not (folder / name).exists()]
+    for name in missing:
+        (folder / name).symlink_to((source / name).resolve())
+    return missing
+
+
+def _source_files(source: Path, expert: str, experts: Sequence[str], variant: str) -> list[Path]:
     if source.is_file():
         if len(experts) > 1:
-            raise ValueError(f"{source} is one file; say with --expert which expert it is, {' or '.join(EXPERTS)}")
+            raise ValueError(f"{source} is one file; say with --expert which expert it is, {' or '.join(experts)}")
         return [source]
     if not source.is_dir():
         raise FileNotFoundError(f"{source} does not exist; give a folder or a file with published weights")
+    if variant == "base":
+        return base_files(source, expert)
     try:
         return expert_files(source, expert)
     except FileNotFoundError:
@@ -143,7 +172,7 @@ def _refuse(folder: Path, world: LargeWorld, experts: Sequence[str]) -> None:
     """Raise a ValueError where writing would mix two worlds or replace one."""
     for expert in experts:
         if weight_files(folder, f"{expert}-"):
-            raise ValueError(f"{folder} holds a {expert}-noise expert already; give another folder")
+            raise ValueError(f"{folder} holds the {expert_title(expert)} already; give another folder")
     if (folder / CONFIG).exists() and read_large_world(folder) != world:
         raise ValueError(f"{folder / CONFIG} belongs to another world; give another folder")
 

@@ -27,18 +27,18 @@ from torch.utils.checkpoint import checkpoint
 from world_model.controls import ACTION_DIM
 from world_model.large.compressor import REACH, TEMPORAL_STRIDE
 from world_model.large.conditioning import SHRINK
-from world_model.large.config import WAN21_1_3B, WORLDPLAY2_14B, LargeConfig
+from world_model.large.config import LARGE_PRESETS, LargeConfig
 from world_model.large.denoise import evaluate
 from world_model.large.expert import Expert
 from world_model.transformer import Conditioning, KeyValue
 
-PRESETS = {config.world.name: config for config in (WORLDPLAY2_14B, WAN21_1_3B)}
-EXPERTS = {"worldplay2-14b": 2, "wan2.1-1.3b": 1}  # networks that a rollout needs; training has one at a time
+PRESETS = LARGE_PRESETS
 STAGES = ("navigation", "autoregressive")  # bidirectional over a clip; teacher forcing over [memory | targets]
 MASTER, COMPUTE = torch.float32, torch.bfloat16  # what is updated, what is multiplied
 ADAMW_MOMENTS = 2  # values of AdamW's state per parameter
 GATHERED_BLOCKS = 2  # whole on every GPU: the one at work and the one being fetched
-COMPANIONS = {"codec": 126_892_531, "caption encoder": 5_680_910_336}  # parameters of Wan2.1's and of umT5-XXL's
+CODECS = {8: 126_892_531, 16: 704_688_668}  # parameters of Wan2.1's and Wan2.2's, by their spatial factor
+CAPTION_ENCODER = 5_680_910_336  # parameters of umT5-XXL's
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
 
     The codec and the caption encoder count with their weights alone.
     """
-    expert, experts = on_meta(config, few_step), EXPERTS.get(config.world.name, 2)
+    expert, experts = on_meta(config, few_step), len(config.experts)  # training has one at a time
     count, block = sizes_of(expert)
     history = latents - config.world.chunk_latents
     own = config.world.chunk_latents * _tokens_per_latent(config)
@@ -134,7 +134,8 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
         Item("gathered blocks", GATHERED_BLOCKS * block * COMPUTE.itemsize if gpus > 1 else 0, False),
         Item("activations", max(denoising.bytes, growing.bytes), False),
         Item("key-value cache", experts * (_bytes_of(kept) + _bytes_of(context)), False),  # and its copy with room
-        *(Item(name, size * COMPUTE.itemsize, False) for name, size in COMPANIONS.items()),
+        Item("codec", CODECS[config.world.codec.spatial_factor] * COMPUTE.itemsize, False),
+        Item("caption encoder", CAPTION_ENCODER * COMPUTE.itemsize, False),
     )
     return Plan(experts * count, cached_tokens(config, history) + own, gpus, items)
 

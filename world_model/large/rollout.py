@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from world_model.large.conditioning import MASK_CHANNELS
 from world_model.large.context import History, Memory, MemoryCache, extend_cache, remember
 from world_model.large.denoise import evaluate
 from world_model.large.expert import Expert
@@ -31,6 +32,16 @@ class Guidance(NamedTuple):
 
     negative: Tensor
     scales: Mapping[str, float]
+
+
+class RolloutState(NamedTuple):
+    """All that a rollout remembers; nothing in it is ever changed in place."""
+
+    condition: Tensor
+    small_condition: Tensor
+    history: History | None
+    caches: Mapping[str, MemoryCache]
+    memories: Mapping[str, Memory]
 
 
 class LargeRollout:
@@ -56,7 +67,8 @@ class LargeRollout:
         self.experts = experts
         self.condition, self.small_condition = condition, small_condition
         self.bidirectional, self.guidance = bidirectional, guidance
-        memory = experts["high"].config.world.memory
+        self.config = next(iter(experts.values())).config
+        memory = self.config.world.memory
         self.sink = memory.sink_latents if sink is None else sink
         self.adjacent = memory.adjacent_latents if adjacent is None else adjacent
         self.history: History | None = None
@@ -69,9 +81,38 @@ class LargeRollout:
         """Latents so far."""
         return 0 if self.history is None else self.history.latents.shape[1]
 
+    @property
+    def state(self) -> RolloutState:
+        """What `resume` goes back to, in this rollout or in another one through the same experts."""
+        return RolloutState(self.condition, self.small_condition, self.history, dict(self.caches), dict(self.memories))
+
+    def resume(self, state: RolloutState) -> None:
+        """Go on from a state."""
+        self.condition, self.small_condition, self.history = state[:3]
+        self.caches, self.memories = dict(state.caches), dict(state.memories)
+        self._contexts = {}
+
+    def extend(self, condition: Tensor, small_condition: Tensor) -> None:
+        """Add conditioning for latents to come, in the shapes of those given at the start."""
+        self.condition = torch.cat([self.condition, condition], dim=1)
+        self.small_condition = torch.cat([self.small_condition, small_condition], dim=1)
+
+    def expert_at(self, timestep: float) -> str:
+        """The expert of a noise level, given as 1000 times it."""
+        if len(self.experts) == 1:
+            return next(iter(self.experts))
+        return "high" if timestep >= BOUNDARY else "low"
+
+    @property
+    def clean_picture(self) -> Tensor | None:
+        """The start picture's latent ``[B, 1, C, h, w]`` if it takes the place of the present chunk's first one."""
+        if self.count or not self.config.clean_picture or not bool(self.condition[:, 0, :MASK_CHANNELS].all()):
+            return None
+        return self.condition[:, :1, MASK_CHANNELS:]
+
     @torch.no_grad()
     def evaluate(
-        self, name: str, x: Tensor, timestep: float, rows: Tensor, text: Tensor, call: int | None = None
+        self, name: str, x: Tensor, timestep: float | Tensor, rows: Tensor, text: Tensor, call: int | None = None
     ) -> tuple[Tensor, ...]:
         """Expert ``name`` on the present chunk ``x [B, n, 16, h, w]``, guided if so wished; see `denoise.evaluate`."""
         conditioned = torch.cat([x, self.condition[:, self.count : self.count + x.shape[1]]], dim=2)
@@ -133,9 +174,15 @@ def few_step_chunk(
 
 def solved_chunk(rollout: LargeRollout, noise: Tensor, rows: Tensor, text: Tensor, solver: UniPC | DPMSolver) -> Tensor:
     """A chunk ``[B, n, 16, h, w]`` by a fresh ``solver``, for the models that take many steps."""
-    x = noise
+    x, picture = noise, rollout.clean_picture
     for timestep in solver.timesteps.tolist():
-        name = "high" if timestep >= BOUNDARY else "low"
-        (velocity,) = rollout.evaluate(name, x, timestep, rows, text)
+        levels = torch.full((x.shape[1],), float(timestep))
+        if picture is not None:
+            levels[0] = 0
+        (velocity,) = rollout.evaluate(rollout.expert_at(timestep), _begun_by(picture, x), levels, rows, text)
         x = solver.step(x, velocity)
-    return x
+    return _begun_by(picture, x)
+
+
+def _begun_by(picture: Tensor | None, x: Tensor) -> Tensor:
+    return x if picture is None else torch.cat([picture, x[:, 1:]], dim=1)

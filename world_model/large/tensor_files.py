@@ -57,6 +57,12 @@ def weight_files(folder: Path, stem: str = "") -> list[Path]:
     return sorted(folder.glob(f"{stem}*.safetensors"))
 
 
+def assign(module: torch.nn.Module, name: str, value: Tensor) -> None:
+    """Put a tensor in a parameter's place, which may be on the meta device."""
+    path, _, leaf = name.rpartition(".")
+    setattr(module.get_submodule(path), leaf, torch.nn.Parameter(value, requires_grad=False))
+
+
 def fill(
     module: Module,
     files: Sequence[Path],
@@ -64,10 +70,12 @@ def fill(
     what: str,
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
+    place: Callable[[torch.nn.Module, str, Tensor], None] = assign,
 ) -> Module:
     """Fill a module on the meta device with tensors that have the module's shapes under other names.
 
-    Where two names of the module have the same published name they share one tensor.
+    Where two names of the module have the same published name they share one tensor. ``place`` puts a tensor in its
+    place.
 
     Raises:
         ValueError: for files that are not safetensors, and for missing, unknown or misshaped tensors, listed by name.
@@ -75,11 +83,13 @@ def fill(
     source = TensorFiles(files)
     names = {name: published(name) for name in module.state_dict()}
     check(source, {names[name]: tuple(value.shape) for name, value in module.state_dict().items()}, what)
-    values: dict[str, Tensor] = {}
+    sharing: dict[str, list[str]] = {}
     for ours, theirs in names.items():
-        if theirs not in values:
-            values[theirs] = source[theirs].to(device, dtype)
-        assign(module, ours, values[theirs])
+        sharing.setdefault(theirs, []).append(ours)
+    for theirs, all_ours in sharing.items():
+        value = source[theirs].to(device, dtype)
+        for ours in all_ours:
+            place(module, ours, value)
     return module.eval().requires_grad_(False)
 
 
@@ -87,12 +97,6 @@ def check(source: TensorFiles, wanted: dict[str, tuple[int, ...]], what: str) ->
     """Raise a ValueError that lists what is missing, unknown or of another shape."""
     if complaint := misfits(source.shapes, wanted):
         raise ValueError(f"the tensors of {source} do not fit {what}: {complaint}")
-
-
-def assign(module: torch.nn.Module, name: str, value: Tensor) -> None:
-    """Put a tensor in a parameter's place, which may be on the meta device."""
-    path, _, leaf = name.rpartition(".")
-    setattr(module.get_submodule(path), leaf, torch.nn.Parameter(value, requires_grad=False))
 
 
 def _open(file: Path):

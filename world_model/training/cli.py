@@ -13,6 +13,7 @@ from world_model.config import PRESETS
 from world_model.training.curriculum import ORDER, budgets, run_curriculum
 from world_model.training.export import export
 from world_model.training.loop import Budget
+from world_model.training.processes import joined
 from world_model.training.run import StageRun, run_stage
 from world_model.training.stages import STAGES
 
@@ -74,17 +75,19 @@ def _train_stage(args: argparse.Namespace) -> None:
         raise ValueError(f"--first {args.first} is for --curriculum; leave it out with --stage {args.stage}")
     budget = Budget(_of_one_stage("--steps", args.steps), _of_one_stage("--minutes", args.minutes))
     progress = run_stage(_stage_run(args, args.stage), budget)
-    export(args.out, args.out / "world")
+    here = joined(args.device)
+    if here.is_main_process:
+        export(args.out, args.out / "world")
     if progress.interrupted:
         raise KeyboardInterrupt(f"interrupted in {args.stage} at step {progress.step}")
-    print(f"the world of this run is in {args.out / 'world'}")
+    here.print(f"the world of this run is in {args.out / 'world'}")
 
 
 def _train_curriculum(args: argparse.Namespace) -> None:
     first = args.first or (ORDER[1] if args.start else ORDER[0])
     limits = budgets(_of_many_stages("--steps", args.steps), _of_many_stages("--minutes", args.minutes))
     world = run_curriculum(_stage_run(args, first), limits)
-    print(f"the world of this curriculum is in {world}, the report in {args.out / 'report.md'}")
+    joined(args.device).print(f"the world of this curriculum is in {world}, the report in {args.out / 'report.md'}")
 
 
 def _stage_run(args: argparse.Namespace, stage: str) -> StageRun:

@@ -13,6 +13,7 @@ from world_model.codec import CausalCodec, to_unit
 from world_model.config import TrainingConfig
 from world_model.data.joined import JoinedStore
 from world_model.data.store import ClipStore
+from world_model.training.processes import rows_of_all
 from world_model.training.stage import Stage
 
 KL_WEIGHT = 5e-5  # light: latents stay bounded and a little smooth, reconstruction keeps the say
@@ -55,7 +56,7 @@ class CodecStage(Stage):
         frames = to_unit(batch["frames"])
         mean, log_variance = self.codec.moments(frames)
         if self.training:
-            self.codec.observe(mean, STATISTICS_MOMENTUM)
+            self.codec.observe(rows_of_all(mean.detach()), STATISTICS_MOMENTUM)
         decoded, _ = self.codec.decode_raw(mean + (0.5 * log_variance).exp() * batch["noise"])
         kl = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
         loss = reconstruction_loss(decoded, frames) + KL_WEIGHT * kl

@@ -18,6 +18,7 @@ from world_model.data.joined import JoinedStore
 from world_model.training.checkpointing import progress_of
 from world_model.training.export import export
 from world_model.training.loop import Budget
+from world_model.training.processes import joined
 from world_model.training.report import write_report
 from world_model.training.run import StageRun, remember, run_stage
 from world_model.training.stages import FORCING_STAGES, STAGES
@@ -49,7 +50,8 @@ def run_curriculum(first: StageRun, limits: Mapping[str, Budget]) -> Path:
     with _sigterm_as_interrupt():
         for run in runs:
             finish_stage(run, limits[run.stage])
-    write_report(first.out, {run.stage: run.out for run in runs})
+    if joined(first.device).is_main_process:
+        write_report(first.out, {run.stage: run.out for run in runs})
     return runs[-1].out / "world"
 
 
@@ -88,14 +90,17 @@ def finish_stage(run: StageRun, budget: Budget) -> None:
         ValueError: as `run_stage` does.
         KeyboardInterrupt: naming the stage, when SIGINT or SIGTERM asked to stop; what was trained is then saved.
     """
+    here = joined(run.device)
     if _finished(run, budget):
         remember(run, JoinedStore(run.data))
-        print(f"{run.stage} is finished after {progress_of(run.out).step} steps")
+        here.print(f"{run.stage} is finished after {progress_of(run.out).step} steps")
     else:
         progress = run_stage(run, budget)
         if progress.interrupted:
             raise KeyboardInterrupt(f"interrupted in {run.stage} at step {progress.step}")
-    export(run.out, run.out / "world")  # of a finished stage, too: the run may have been killed right before it
+    if here.is_main_process:
+        export(run.out, run.out / "world")  # of a finished stage, too: the run may have been killed right before it
+    here.wait_for_everyone()
 
 
 def _finished(run: StageRun, budget: Budget) -> bool:

@@ -23,6 +23,7 @@ class FrameQueryStage(MemoryStage):
     """``|| (noise - H[Q]) - G(H[Q] noised, C(H noised outside Q)) ||^2`` for random frames ``Q`` of a history ``H``."""
 
     name = "frame_query"
+    rows = {"queried": None}
 
     def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         latents = self.draw_history(generator, step) + self.config.frames

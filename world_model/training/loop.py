@@ -2,6 +2,7 @@
 
 A stage is a module whose ``forward(batch)`` is its loss and whose ``batch(generator, step)`` draws everything random,
 so step ``k`` of a run is a function of the seed and ``k`` alone and a resumed run sees what an undisturbed one sees.
+Several processes share the rows of every batch (`processes`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from accelerate import Accelerator
 from tqdm import tqdm
 
 from world_model.config import TrainingConfig
-from world_model.training import checkpointing
+from world_model.training import checkpointing, processes
 from world_model.training.interruption import Interruption
 from world_model.training.losses import append_loss, rewind_losses
 from world_model.training.optimizer import ExponentialMovingAverage, build_optimizers, schedule
@@ -60,6 +61,7 @@ def train(
     SIGTERM writes a checkpoint first, anything harder loses at most ``config.checkpoint_minutes`` of work. A stage that
     judges its outcome (`Stage.judge`) has its best one kept in ``run / "best"``, and can end the run.
     """
+    processes.joined(device)
     accelerator = Accelerator(cpu=device == "cpu", mixed_precision="bf16", log_with="tensorboard", project_dir=str(run))
     run.mkdir(parents=True, exist_ok=True)
     optimizers = build_optimizers(stage, config)
@@ -74,7 +76,9 @@ def train(
         average.values = {name: averaged[name].clone() for name in average.values}
         progress.interrupted = False
         accelerator.print(f"continuing {run} at step {progress.step} after {progress.minutes:.1f} minutes")
-    model, *prepared = accelerator.prepare(stage, *optimizers)
+    # Without DDP, which knows neither stages with several backward passes nor steps that leave parameters unused.
+    model = accelerator.prepare_model(stage, evaluation_mode=True)
+    prepared = [accelerator.prepare_optimizer(optimizer) for optimizer in optimizers]
     average.values = {name: value.to(accelerator.device) for name, value in average.values.items()}
     accelerator.init_trackers(stage.name)
     if accelerator.is_main_process:
@@ -85,18 +89,20 @@ def train(
             checkpointing.save(run, progress, stage.weights(), average.values, optimizers, description)
 
     bar = tqdm(total=budget.steps, initial=progress.step, desc=stage.name, disable=not accelerator.is_main_process)
-    last_saved = last = time.monotonic()
+    last, saved = time.monotonic(), progress.minutes
     recent: dict[str, torch.Tensor] = {}  # the newest of each metric since the last entry; not every step has all
     with Interruption() as interruption:
-        while budget.used(progress) < 1 and not interruption.asked:
+        while budget.used(progress) < 1 and not progress.interrupted:
             factor = schedule(progress.step, budget.used(progress), config)
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = group["base_lr"] * factor
-            batch = stage.batch(step_generator(config.seed + accelerator.process_index, progress.step), progress.step)
+            batch = stage.batch(step_generator(config.seed, progress.step), progress.step)
+            batch = stage.share(batch, accelerator.process_index, accelerator.num_processes)
             batch = {name: value.to(accelerator.device) for name, value in batch.items()}
             loss, metrics = model(batch)
             accelerator.backward(loss)
+            processes.average_gradients(stage.parameters())
             norm = accelerator.clip_grad_norm_(stage.parameters(), config.clip_norm)
             for optimizer in prepared:
                 optimizer.step()
@@ -104,7 +110,9 @@ def train(
             average.update(stage.weights(), progress.step)
             now = time.monotonic()
             progress.step += 1
-            progress.minutes += (now - last) / 60
+            minutes = progress.minutes + (now - last) / 60
+            progress.minutes, asked = processes.largest_of([minutes, interruption.asked], accelerator.device)
+            progress.interrupted = bool(asked)
             last = now
             bar.update()
             recent |= metrics
@@ -115,19 +123,19 @@ def train(
             if judgement.collapsed is not None:
                 accelerator.print(f"stopped at step {progress.step}: {judgement.collapsed}")
             if progress.step % 10 == 0 or progress.step == budget.steps or judgement.collapsed is not None:
-                metrics = {"loss": loss.item(), "norm": float(norm), "rate": factor} | {
-                    name: float(value) for name, value in recent.items()
-                }
+                told = {"loss": loss.detach(), "norm": norm, "rate": factor} | recent
+                metrics = processes.mean_of(told, accelerator.device)
                 recent.clear()
                 bar.set_postfix({name: f"{value:.4g}" for name, value in metrics.items()})
                 accelerator.log(metrics, step=progress.step)
                 if accelerator.is_main_process:
                     append_loss(run, {"step": progress.step, "minutes": progress.minutes} | metrics)
-            if now - last_saved > config.checkpoint_minutes * 60:
+            if progress.minutes - saved > config.checkpoint_minutes:
                 save()
-                last_saved = time.monotonic()
-        progress.interrupted = interruption.asked
+                saved = progress.minutes
     save()
+    accelerator.wait_for_everyone()
     bar.close()
-    accelerator.end_training()
+    for tracker in accelerator.trackers:  # not `end_training`, which would part the processes before the next stage
+        tracker.finish()
     return progress

@@ -27,7 +27,8 @@ class NavigationStage(NetworkStage):
         levels[shared] = levels[shared, -1:]
         levels[torch.rand(count, generator=generator) < CLEAN_START, 0] = 0.0
         noise = torch.randn(batch["latents"].shape, generator=generator)
-        return batch | {"levels": levels, "noise": noise}
+        asked = levels.gt(0).float().mean()  # of the whole batch, however many processes share it
+        return batch | {"levels": levels, "noise": noise, "asked": asked}
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         network, config = self.world.transformer, self.world.config
@@ -42,5 +43,5 @@ class NavigationStage(NetworkStage):
         hidden, _ = network(network.embed_latents(noisy), given, positions)
         predicted = network.velocity(hidden, given.time, config.token_grid)
         weight = levels.gt(0).float()[..., None, None, None]  # a latent that was given has nothing to predict
-        loss = velocity_loss(predicted * weight, latents * weight, batch["noise"] * weight) / weight.mean()
+        loss = velocity_loss(predicted * weight, latents * weight, batch["noise"] * weight) / batch["asked"]
         return loss, {}

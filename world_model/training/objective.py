@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from world_model.config import TrainingConfig
 from world_model.training.latents import LatentStore
+from world_model.training.processes import own_rows, rows_of_all
 from world_model.training.stage import Stage
 from world_model.world import World
 
@@ -53,10 +54,14 @@ class NetworkStage(Stage):
 def encode_captions(world: World, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
     """Codes ``[B, U, bytes]`` to tokens ``[B, U * n, width]``, and their mask ``[B, T, U * n]``.
 
-    Every distinct text of the batch is encoded once.
+    Every distinct text of the batch is encoded once; where an encoder learns, those of all processes are, because it
+    standardises over them.
     """
+    together = world.text.training
+    codes = rows_of_all(codes) if together else codes
     distinct, where = torch.unique(codes.flatten(0, 1), dim=0, return_inverse=True)
-    tokens = world.text(distinct)[where].unflatten(0, codes.shape[:2])
+    where = where.unflatten(0, codes.shape[:2])
+    tokens = world.text(distinct)[own_rows(where) if together else where]
     return tokens.flatten(1, 2), active.repeat_interleave(tokens.shape[2], dim=2)
 
 

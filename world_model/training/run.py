@@ -16,6 +16,7 @@ from world_model.training.checkpointing import Progress
 from world_model.training.clip_scores import check_teacher
 from world_model.training.latents import LatentStore
 from world_model.training.loop import Budget, train
+from world_model.training.processes import joined
 from world_model.training.stage import Stage
 from world_model.training.stages import CODEC_STAGES, FORCING_STAGES, STAGES
 from world_model.world import World
@@ -45,6 +46,13 @@ def run_stage(run: StageRun, budget: Budget) -> Progress:
         ValueError: when the folder is another run, or recordings and world do not fit together.
     """
     store = JoinedStore(run.data)  # before anything is written, so that a wrong path leaves nothing behind
+    with joined(run.device).main_process_first():  # the others find what it has written
+        stage, description = _begin(run, store)
+    return train(stage.train(), run.out, stage.config, budget, description, run.device)
+
+
+def _begin(run: StageRun, store: JoinedStore) -> tuple[Stage, str]:
+    """The stage of a run and the JSON text that describes its world; the run folder holds all that it starts from."""
     _check_teacher(run)
     given = {"start": _given_world} | ({"teacher": _given_teacher} if run.stage in FORCING_STAGES else {})
     kept = {name: run.out / name for name in given}  # in the run, so that a continued one needs nothing else
@@ -58,8 +66,7 @@ def run_stage(run: StageRun, budget: Budget) -> Progress:
         if not begun[name]:
             save_world(world, kept[name], torch.float32)
             worlds[name] = load_world(kept[name])
-    stage = _stage(run, store, **worlds)
-    return train(stage.train(), run.out, stage.config, budget, to_json(worlds["start"].config), run.device)
+    return _stage(run, store, **worlds), to_json(worlds["start"].config)
 
 
 def _stage(run: StageRun, store: JoinedStore, start: World, teacher: World | None = None) -> Stage:
@@ -92,6 +99,8 @@ def remember(run: StageRun, store: JoinedStore) -> None:
     file = run.out / "run.json"
     if file.is_file():
         known = json.loads(file.read_text())
+        if known == wanted:
+            return
         differing = [name for name, value in wanted.items() if known.get(name) != value]
         if differing:
             name = differing[0]

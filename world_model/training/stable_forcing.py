@@ -25,6 +25,7 @@ from world_model.training.clip_scores import ClipScores, ScoredRollout, check_te
 from world_model.training.collapse import CollapseWatch, Look
 from world_model.training.latents import LatentStore
 from world_model.training.objective import NetworkStage
+from world_model.training.processes import average
 from world_model.training.self_rollout import Rollout, Student
 from world_model.training.stage import Judgement
 from world_model.world import World
@@ -36,7 +37,7 @@ class StableForcingStage(NetworkStage):
     """Trains a few-step student against a bidirectional teacher with memory (the outcome of the history stage).
 
     From a world without interval heads it is the ablation without few-step initialisation: the student then begins as
-    the Euler solver of as many steps. For one process: gradients are summed inside ``forward``.
+    the Euler solver of as many steps. Gradients are summed inside ``forward``.
 
     Raises:
         ValueError: when the teacher does not fit (`check_teacher`), or rollouts and clips do not split into chunks.
@@ -44,6 +45,7 @@ class StableForcingStage(NetworkStage):
 
     name = "stable_forcing"
     settings_name = "stable_forcing"  # of the ablations, too
+    rows = {"exits": None, "levels": 1, "fake_levels": 1}
     config: StableForcingConfig
     truncated = False  # a chunk of a rollout always runs through all of its evaluations
 
@@ -164,6 +166,7 @@ class StableForcingStage(NetworkStage):
         true = Look.of(recorded[:, 1 + (start - 1) * r :], clips)
         self._looks = seen, true
         response = self.student.response(batch, start)
+        average([response, *vars(seen).values(), *vars(true).values()])  # all processes have to judge alike
         metrics = {"response": response, "distance": torch.tensor(CollapseWatch.distance(seen, true))}
         for name, values in vars(seen).items():
             metrics |= {f"{name}_{number}": value for number, value in enumerate(values, start=1)}

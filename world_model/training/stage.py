@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -24,6 +24,8 @@ class Stage(nn.Module, ABC):
 
     name: ClassVar[str]
     settings_name: ClassVar[str | None] = None  # whose part of a curriculum's configuration it has; None: its own
+    # The axis that counts the rows of a batch, in tensors where it is not the first; None: a tensor is for all rows.
+    rows: ClassVar[Mapping[str, int | None]] = {}
     config: TrainingConfig
 
     @classmethod
@@ -34,6 +36,23 @@ class Stage(nn.Module, ABC):
     @abstractmethod
     def batch(self, generator: torch.Generator, step: int) -> dict[str, Tensor]:
         """What step ``step`` trains on, a function of the arguments alone."""
+
+    def share(self, batch: dict[str, Tensor], process: int, processes: int) -> dict[str, Tensor]:
+        """The rows of a batch that one of several processes learns from; single numbers are for all.
+
+        Raises:
+            ValueError: when the batch does not split evenly.
+        """
+        if self.config.batch % processes:
+            raise ValueError(
+                f"a batch of {self.config.batch} does not split among {processes} processes; start as many as divide "
+                f"it, or give another --set {self.settings_name or self.name}.batch=NUMBER"
+            )
+        axes = {name: self.rows.get(name, 0 if value.ndim else None) for name, value in batch.items()}
+        return {
+            name: value if axes[name] is None else value.chunk(processes, axes[name])[process]
+            for name, value in batch.items()
+        }
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:

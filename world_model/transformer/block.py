@@ -51,7 +51,11 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor, source: Tensor) -> tuple[Tensor, KeyValue]:
         """Queries of ``x`` and keys and values of ``source``, ``[B, heads, N, head]`` each."""
-        query, key, value = self.norm_q(self.q(x)), self.norm_k(self.k(source)), self.v(source)
+        return self.split(self.q(x), self.k(source), self.v(source))
+
+    def split(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, KeyValue]:
+        """Projections ``[B, N, D]``, normalised and split to heads."""
+        query, key = self.norm_q(query), self.norm_k(key)
         query, key, value = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (query, key, value))
         return query, KeyValue(key, value)
 

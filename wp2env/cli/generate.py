@@ -14,11 +14,12 @@ from tqdm import tqdm
 
 from world_model.checkpoint import check_device
 from world_model.control_scripts import DEFAULT_DEGREES
-from world_model.large import load_umt5, load_wan_codec
+from world_model.large import companions
 from world_model.large.conditioning import StreamingCodec
-from world_model.large.folder import load_large_world, read_large_world
+from world_model.large.folder import read_large_world
 from world_model.large.generate import STEPS, chunk_latents, generate
 from world_model.large.requests import Request, read_requests
+from world_model.large.world import PRECISIONS, open_experts
 from wp2env.cli.arguments import MAX_SEED, degrees, whole
 from wp2env.cli.video import check_video, write_video
 
@@ -29,8 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``wp2 generate``."""
     parser.add_argument("--input-json", required=True, type=Path, help="the videos to generate, as published")
     parser.add_argument("--world", required=True, type=Path, help="folder of a large world, from `wp2 convert`")
-    parser.add_argument("--codec", type=Path, help="Wan2.1 autoencoder: a .safetensors file or a diffusers folder")
-    parser.add_argument("--text", type=Path, help="umT5 encoder: a .safetensors file or a transformers folder")
+    parser.add_argument(
+        "--codec", type=Path, help="Wan autoencoder: a .safetensors file or a diffusers folder (default: the world's)"
+    )
+    parser.add_argument(
+        "--text", type=Path, help="umT5 encoder: a .safetensors file or a transformers folder (default: the world's)"
+    )
     parser.add_argument("--tokenizer", type=Path, help="folder of umT5's tokenizer (default: that of --text)")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the videos (default: here)")
     parser.add_argument("--check", action="store_true", help="read the JSON, say what it asks for, and end")
@@ -42,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps", type=whole(1, 1000), default=STEPS, help="of ar and bi worlds (default: %(default)s)"
     )
     parser.add_argument("--seed", type=whole(0, MAX_SEED), default=0, help="of the noise")
+    parser.add_argument(
+        "--weights", choices=PRECISIONS, default=PRECISIONS[0], help="how the experts are kept (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--swap-experts", action="store_true", help="one expert at a time on the device, for cards that hold only one"
+    )
     parser.add_argument("--device", default="cuda", help="cpu or cuda (default: %(default)s)")
 
 
@@ -63,7 +74,7 @@ def main(settings: argparse.Namespace) -> None:
     images = [_picture(request.image) for request in requests]
     device = check_device(settings.device)
     codec, encode = open_codec(settings, device), open_text(settings, device)
-    experts = load_large_world(settings.world, device=device)
+    experts = open_experts(settings.world, device, settings.weights, settings.swap_experts)
     for request, image in zip(requests, images, strict=True):
         rows, frames = torch.from_numpy(request.rows), []
         given = codec, encode, image, rows, request.captions, settings.seed, settings.steps
@@ -74,33 +85,23 @@ def main(settings: argparse.Namespace) -> None:
 
 
 def open_codec(settings: argparse.Namespace, device: torch.device) -> StreamingCodec:
-    """The Wan autoencoder of the command line."""
-    if settings.codec is None:
-        raise ValueError("the Wan2.1 autoencoder is missing; say where it is with --codec")
-    if settings.codec.is_dir():
-        from world_model.codec.wan import WanCodec
-
-        return WanCodec.from_pretrained(str(settings.codec)).to(device)
-    return load_wan_codec([settings.codec], device=device).to(device)
+    """The Wan autoencoder of the command line, else the world's own."""
+    place = settings.codec or settings.world / "vae"
+    if not place.exists():
+        raise ValueError("the Wan autoencoder is missing; say where it is with --codec")
+    return companions.open_codec(place, device)
 
 
 def open_text(settings: argparse.Namespace, device: torch.device) -> Callable[[str], Tensor]:
-    """The caption encoder of the command line, as a function of one text."""
-    if settings.text is None:
+    """The caption encoder of the command line, else the world's own, as a function of one text."""
+    place, tokenizer = settings.text or settings.world / "text_encoder", settings.tokenizer
+    if not place.exists():
         raise ValueError("the umT5 encoder is missing; say where it is with --text")
-    if settings.tokenizer is None and not settings.text.is_dir():
-        raise ValueError("--text is a file, so say with --tokenizer in which folder its tokenizer is")
-    from transformers import AutoTokenizer, UMT5EncoderModel
-
-    from world_model.text.umt5 import UMT5Encoder
-
-    tokenizer = AutoTokenizer.from_pretrained(str(settings.tokenizer or settings.text))
-    if settings.text.is_dir():
-        model = UMT5EncoderModel.from_pretrained(str(settings.text)).to(device, torch.bfloat16)
-        encoder = UMT5Encoder(model.eval().requires_grad_(False), tokenizer)
-    else:
-        encoder = load_umt5([settings.text], tokenizer, dtype=torch.bfloat16, device=device)
-    return lambda text: encoder.encode([text])[0]
+    if tokenizer is None and settings.text is not None:
+        if not place.is_dir():
+            raise ValueError("--text is a file, so say with --tokenizer in which folder its tokenizer is")
+        tokenizer = place
+    return companions.open_text(place, tokenizer or settings.world / "tokenizer", device)
 
 
 def _video(folder: Path, request: Request) -> Path:

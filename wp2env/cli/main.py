@@ -24,13 +24,18 @@ examples:
 """
 INTERRUPTED = 130
 ERROR = 2  # exit code of everything that the user can mend
-EXTRAS = {
+EXTRAS = {  # a package and the extra that it belongs to
     "vizdoom": "doom",
     "pygame": "play",
     "stable_baselines3": "agents",
     "sb3_contrib": "agents",
     "diffusers": "large",
+    "transformers": "large",
+    "huggingface_hub": "large",
     "minari": "data",
+    "h5py": "data",
+    "pyarrow": "data",
+    "ray": "distributed",
 }
 
 
@@ -108,7 +113,9 @@ COMMANDS = (
   wp2 train doom --stage few_step --data data/train --out runs/two --start runs/longer --set "few_step.blocks=[16, 16]"
   wp2 train doom --stage stable_forcing --data data/train --out runs/sf --start runs/two --teacher runs/all/history
   wp2 demo --world runs/all/stable_forcing/world
-  The same command again continues a run that was interrupted.""",
+  torchrun --standalone --nproc-per-node 2 -m wp2env.cli train doom --curriculum --data data/train --out runs/all
+  The same command again continues a run that was interrupted. Several processes, started by torchrun or accelerate
+  launch, share every batch and end where one would.""",
         "world_model.training.cli",
     ),
     Command(
@@ -152,23 +159,27 @@ COMMANDS = (
     ),
     Command(
         ("plan",),
-        "show how much memory a large world needs on each GPU",
+        "show how much memory a world needs on each GPU",
         """\
   wp2 plan --preset worldplay2-14b --gpus 8
   wp2 plan --preset worldplay2-14b --gpus 64 --train navigation --frames 125 --batch 2
   wp2 plan --preset worldplay2-14b --gpus 2 --inference --frames 957
   wp2 plan --preset wan2.1-1.3b --train autoregressive --frames 29
+  wp2 plan --preset doom-gpu --train navigation --gpus 2
   Nothing is loaded; no GPU is needed.""",
         "wp2env.cli.plan",
     ),
     Command(
         ("convert",),
-        "turn published weights of a large world into our own layout",
+        "turn published weights of a large world, or public video weights, into our own layout",
         """\
   wp2 convert downloads/WorldPlay2-Fast worlds/fast --variant fast
   wp2 convert downloads/WorldPlay2-AR worlds/ar --variant ar --dtype fp32
   wp2 convert downloads/low_noise_model.safetensors worlds/bi --variant bi --expert low
-  Nothing is downloaded; the published weights are for non-commercial use (CC-BY-NC-4.0).""",
+  wp2 convert aejion/WorldPlay2-Fast worlds/fast --variant fast --companions Wan-AI/Wan2.2-I2V-A14B-Diffusers
+  wp2 convert Wan-AI/Wan2.2-TI2V-5B-Diffusers worlds/start --variant base --preset wan2.2-5b
+  Hub ids, ORG/NAME or ORG/NAME@REVISION, are downloaded. The published weights are for non-commercial use
+  (CC-BY-NC-4.0).""",
         "wp2env.cli.convert",
     ),
     Command(
@@ -177,12 +188,13 @@ COMMANDS = (
         """\
   wp2 generate --input-json examples.json --world worlds/fast --codec Wan2.1_VAE.safetensors --text umt5-xxl
   wp2 generate --input-json examples.json --world worlds/fast --check
-  wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20""",
+  wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20
+  wp2 generate --input-json examples.json --world worlds/fast --weights int8 --swap-experts""",
         "wp2env.cli.generate",
     ),
 )
 GROUPS = {
-    "record": "record the true game",
+    "record": "record the true game, or a policy in a world",
     "train": "train a world, or what rewards in it",
     "starts": "record where episodes begin",
 }

@@ -1,33 +1,12 @@
-"""A large world of toy widths, and its tensors under their published names."""
+"""The tensors of a large world of toy widths under their published names."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from world_model.config import CodecConfig, MemoryConfig, TextConfig, TransformerConfig, VideoConfig, WorldConfig
-from world_model.large import Expert, LargeConfig
+from world_model.large import Expert
 from world_model.large.names import published_name, published_shape
-
-
-@pytest.fixture(scope="session")
-def toy() -> LargeConfig:
-    return LargeConfig(
-        WorldConfig(
-            name="toy",
-            chunk_latents=4,
-            video=VideoConfig(height=64, width=64),
-            codec=CodecConfig(latent_channels=4, temporal_factor=4),
-            text=TextConfig(width=8),
-            transformer=TransformerConfig(
-                width=16, depth=2, heads=2, ffn_width=24, frequency_width=8, action_widths=(4, 4), camera_scale=1.0
-            ),
-            memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
-        ),
-        text_tokens=4,
-        condition_channels=8,
-        fine_widths=(4, 4, 8, 8, 8, 8, 16),
-    )
 
 
 @pytest.fixture

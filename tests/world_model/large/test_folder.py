@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from world_model.large import load_expert
+from world_model.large import load_base, load_expert
+from world_model.large.base_models import NEW, base_files, diffusers_name
 from world_model.large.few_step import intervals_of
-from world_model.large.folder import LargeWorld, convert, load_large_world, read_large_world
+from world_model.large.folder import LargeWorld, convert, link_companions, load_large_world, read_large_world
 
 
 def repository(folder, published, suffix=".safetensors"):
@@ -90,12 +92,40 @@ def test_a_folder_is_not_mixed_or_replaced(toy, published, tmp_path):
     source, ours = repository(tmp_path, published), tmp_path / "ours"
     convert(source, ours, LargeWorld(toy, "ar"), ("high",))
     before = {file: file.read_bytes() for file in ours.iterdir()}
-    with pytest.raises(ValueError, match="holds a high-noise expert already"):
+    with pytest.raises(ValueError, match="holds the high-noise expert already"):
         convert(source, ours, LargeWorld(toy, "ar"))
     for other in (LargeWorld(toy, "bi"), LargeWorld(replace(toy, text_tokens=5), "ar")):
         with pytest.raises(ValueError, match="belongs to another world"):
             convert(source, ours, other, ("low",))
     assert before == {file: file.read_bytes() for file in ours.iterdir()}
+
+
+def pipeline(folder, published, channels):
+    """Wan's part of random published tensors as a diffusers pipeline, whose patch embedding knows ``channels``."""
+    wan = {diffusers_name(name): value for name, value in published.items() if not re.fullmatch(NEW, name)}
+    wan["patch_embedding.weight"] = wan["patch_embedding.weight"][:, :channels].contiguous()
+    for part in ("transformer", "transformer_2", "vae"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for part in ("transformer", "transformer_2"):
+        save_file(wan, folder / part / "diffusion_pytorch_model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(("layout", "channels"), [("toy", 12), ("toy", 4), ("single", 4)])
+def test_a_world_that_starts_from_video_weights_equals_direct_loading(request, published, tmp_path, layout, channels):
+    config = request.getfixturevalue(layout)
+    source, ours = pipeline(tmp_path / "wan", published, channels), tmp_path / "ours"
+    written = convert(source, ours, LargeWorld(config, "base"), dtype=torch.float32, shard_bytes=5000)
+    assert tuple(written) == config.experts and all(len(files) > 3 for files in written.values())
+    for name, expert in load_large_world(ours, dtype=torch.float32).items():
+        assert same(expert, load_base(base_files(source, name), config))
+
+
+def test_companions_are_linked_where_the_world_has_none(published, tmp_path):
+    source, ours = pipeline(tmp_path / "wan", published, 4), tmp_path / "ours"
+    ours.mkdir()
+    assert link_companions(ours, source) == ["vae"] and (ours / "vae").resolve() == source / "vae"
+    assert link_companions(ours, source) == []
 
 
 def test_pickles_absent_files_and_foreign_folders_are_refused(toy, published, tmp_path):
@@ -104,6 +134,8 @@ def test_pickles_absent_files_and_foreign_folders_are_refused(toy, published, tm
         convert(tmp_path / "nowhere", tmp_path / "ours", world)
     with pytest.raises(FileNotFoundError, match="no weights of the high-noise expert"):
         convert(tmp_path, tmp_path / "ours", world)
+    with pytest.raises(FileNotFoundError, match="no Wan weights in diffusers' format"):
+        convert(tmp_path, tmp_path / "ours", LargeWorld(toy, "base"))
     inside = tmp_path / "pickled" / "high_noise_model"
     inside.mkdir(parents=True)
     torch.save(published, inside / "model.pt")

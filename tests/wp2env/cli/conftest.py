@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from world_model.config import CodecConfig, MemoryConfig, TextConfig, TransformerConfig, VideoConfig, WorldConfig
 from world_model.controls import PERSPECTIVE, StructuredCaption
 from world_model.data.clips import Clip
 from world_model.data.store import ShardWriter, write_manifest
@@ -82,20 +81,6 @@ def wide_data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def large() -> LargeConfig:
-    """A large world of toy widths."""
-    return LargeConfig(
-        WorldConfig(
-            name="toy",
-            chunk_latents=4,
-            video=VideoConfig(height=64, width=64),
-            codec=CodecConfig(latent_channels=4, temporal_factor=4),
-            text=TextConfig(width=8),
-            transformer=TransformerConfig(
-                width=16, depth=1, heads=2, ffn_width=24, frequency_width=8, action_widths=(4, 4)
-            ),
-            memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
-        ),
-        condition_channels=8,
-        fine_widths=(4, 4, 8, 8, 8, 8, 16),
-    )
+def large(toy) -> LargeConfig:
+    """The large world of toy widths, with captions as long as the published ones."""
+    return replace(toy, text_tokens=512)

@@ -9,6 +9,7 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from world_model.config import to_json
 from world_model.large import Expert
@@ -36,7 +37,7 @@ def world(large, tmp_path, monkeypatch):
     """A folder with a world, a picture and a control JSON; the words that generate from it."""
     torch.manual_seed(0)
     experts = {name: Expert(large, few_step=True).requires_grad_(False) for name in ("high", "low")}
-    monkeypatch.setattr(generate, "load_large_world", lambda folder, device: experts)
+    monkeypatch.setattr(generate, "open_experts", lambda folder, device, weights, swap: experts)
     (tmp_path / "config.json").write_text(to_json(LargeWorld(large, "fast")))
     cv2.imwrite(str(tmp_path / "hall.png"), np.zeros((20, 30, 3), np.uint8))
     prompts = {"prompt1": "The scene in the video is: a hall.", "prompt2": "The scene in the video is: a street."}
@@ -58,6 +59,21 @@ def test_every_entry_becomes_a_video_of_13_and_16_frames(wp2, world, tmp_path, m
     for name in ("0_hall", "again"):
         frames = imageio.mimread(tmp_path / f"{name}.mp4", memtest=False)
         assert len(frames) == 29 and frames[0].shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_weights_are_kept_as_asked_and_one_expert_at_a_time(wp2, world, large, tmp_path, monkeypatch, weights):
+    monkeypatch.undo()
+    opened, open_experts = [], generate.open_experts
+    monkeypatch.setattr(generate, "open_experts", lambda *given: opened.append(open_experts(*given)) or opened[0])
+    monkeypatch.setattr(generate, "open_codec", lambda settings, device: Codec())
+    monkeypatch.setattr(generate, "open_text", lambda settings, device: lambda text: torch.zeros(2, 8))
+    for name in ("high", "low"):
+        save_file(Expert(large, few_step=True).state_dict(), tmp_path / f"{name}-00001.safetensors")
+    answer = wp2(*world, "--weights", weights, "--swap-experts")
+    assert answer.code == 0 and answer.out.count("29 frames") == 2
+    (experts,) = opened
+    assert experts.moves > 4 and any(True for _ in experts["low"].buffers()) == (weights == "int8")
 
 
 def test_a_check_says_what_is_asked_for(wp2, world):

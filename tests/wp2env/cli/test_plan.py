@@ -20,3 +20,16 @@ def test_a_plan_names_every_use_and_their_sum(wp2, purpose, named):
 
 def test_frames_that_do_not_fit_are_answered_in_one_sentence(wp2):
     assert "give 77 or 93" in wp2("plan", "--preset", "worldplay2-14b", "--frames", "81").error
+
+
+@pytest.mark.parametrize("stage", ["navigation", "autoregressive"])
+def test_a_small_preset_is_planned_as_its_curriculum_trains_it(wp2, stage):
+    answer = wp2("plan", "--preset", "tiny", "--train", stage, "--gpus", "2")
+    assert answer.code == 0 and not answer.err
+    assert f"tiny: training, stage {stage}" in answer.out and "batch 4 on each GPU" in answer.out
+    assert "optimiser (AdamW, Muon)" in answer.out and "activations" in answer.out
+
+
+@pytest.mark.parametrize("option", [["--frames", "5"], ["--batch", "2"], ["--inference"], ["--keep-activations"]])
+def test_options_of_the_large_presets_are_refused_for_small_ones(wp2, option):
+    assert f"{option[0]} is for the large presets" in wp2("plan", "--preset", "doom", *option).error

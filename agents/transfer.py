@@ -1,0 +1,35 @@
+"""Training for the question whether what is learned in a generated world holds in the true game."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from agents.crippled_worlds import ShuffledActions
+from agents.places import make_env
+from agents.train import AgentRun
+
+
+@dataclass(frozen=True)
+class TransferRun(AgentRun):
+    """An `AgentRun` in a generated world that can be made livelier, or made to ignore the agent."""
+
+    temperature: float = 1.0  # scale of the noise that the world's chunks begin from
+    shuffled: bool = False  # whether actions lose their meaning, see `ShuffledActions`
+
+    @contextmanager
+    def env(self, num_envs: int, starts: str | None, mode: AutoresetMode, device: str) -> Iterator[VectorEnv]:
+        """As `AgentRun.env`."""
+        env = make_env(
+            self.place, num_envs, task=copy.deepcopy(self.task), starts=starts, world=self.world, device=device,
+            action_mode=self.action_mode, autoreset_mode=mode, max_episode_steps=self.episode_steps,
+            temperature=self.temperature,
+        )  # fmt: skip
+        try:
+            yield ShuffledActions(env, self.seed) if self.shuffled else env
+        finally:
+            env.close()

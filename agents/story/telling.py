@@ -108,7 +108,7 @@ def collect(story: Story, out: Path) -> Findings:
         FileNotFoundError, ValueError: for a part of it that is missing or damaged.
     """
     house, agent = _playhouse(story, out), out / "agent"
-    reached = [_reached(agent, steps) for steps in story.stages]
+    reached = list(dict.fromkeys(_reached(agent, steps) for steps in story.stages))  # one may end several short stages
     return Findings(
         story,
         read_card(reached[-1]).steps,

@@ -70,14 +70,14 @@ def remember(run: Path, settings: Mapping[str, Any]) -> None:
     file = run / SETTINGS_FILE
     if not file.exists():
         if run.exists() and (not run.is_dir() or any(run.iterdir())):
-            raise ValueError(f"{run} is there already and is no training of an agent; give another place")
+            raise ValueError(f"{run} is there already and holds something else; give another place")
         run.mkdir(parents=True, exist_ok=True)
         write_json(file, dict(settings))
         return
     try:
         before = dict(json.loads(file.read_text()))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{file} is damaged ({error}); train into another folder") from error
+        raise ValueError(f"{file} is damaged ({error}); choose another folder") from error
     for name, value in settings.items():
         if before.get(name) != value:
             raise ValueError(

@@ -5,7 +5,7 @@ Episode e begins at the same start with the same seed in both places, so that th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,6 +72,11 @@ def gaps(one: Evaluation, other: Evaluation, seed: int = 0) -> dict[str, Interva
     if SUCCESS in found:
         found["agreement"] = bootstrap((both[SUCCESS] == theirs[SUCCESS]).astype(np.float64), seed)
     return found
+
+
+def as_numbers(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float]]:
+    """Means and intervals by name, JSON-able."""
+    return {name: {"mean": found.mean, "low": found.low, "high": found.high} for name, found in intervals.items()}
 
 
 def evaluate(

@@ -11,7 +11,7 @@ A run goes on from its newest checkpoint; a signal writes one before it stops.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorEnv
-from stable_baselines3.common.vec_env import VecFrameStack
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 from tqdm import tqdm
 
 from agents.algorithms import make_algorithm
-from agents.checkpoints import remember, resume
+from agents.checkpoints import remember, resume, save_checkpoint
 from agents.keeping import EVALUATIONS, Judge, Keeper, Keeping, Validation
 from agents.places import DEFAULT_TASK, EPISODE_STEPS, WORLD, make_env
 from agents.policies.card import PolicyCard
@@ -45,6 +45,7 @@ class AgentRun:
     action_mode: str = "discrete"
     frame_stack: int = 1  # newest pictures that the agent sees together
     seed: int = 0
+    dtype: str = "float32"  # that a generated world calculates in
 
     def __post_init__(self) -> None:
         for name in ("envs", "episode_steps", "frame_stack"):
@@ -71,8 +72,9 @@ class AgentRun:
     def env(self, num_envs: int, starts: str | None, mode: AutoresetMode, device: str) -> Iterator[VectorEnv]:
         """Slots to live in, closed in the end, with a copy of the task of their own."""
         env = make_env(
-            self.place, num_envs, task=copy.deepcopy(self.task), starts=starts, world=self.world, device=device,
+            self.place, num_envs, task=copy.deepcopy(self.task), starts=starts, world=self.world,
             action_mode=self.action_mode, autoreset_mode=mode, max_episode_steps=self.episode_steps,
+            dtype=self.dtype, device=device,
         )  # fmt: skip
         try:
             yield env
@@ -108,12 +110,7 @@ def train_agent(
         raise ValueError(f"steps is {steps}; give at least 1")
     log = str(out / "logs")
     with ExitStack() as stack:
-        env = stack.enter_context(run.env(run.envs, run.starts, AutoresetMode.SAME_STEP, device))
-        frame_size = env.single_observation_space.shape[:2]
-        slots = StableBaselinesVecEnv(env)
-        if run.frame_stack > 1:
-            slots = VecFrameStack(slots, run.frame_stack)
-        model = make_algorithm(run.algorithm, slots, run.seed, log)
+        slots, model, card = stack.enter_context(_beginning(run, device))
         judge = None
         if validation is not None:
             envs = min(run.envs, validation.episodes)
@@ -125,8 +122,33 @@ def train_agent(
         model.tensorboard_log = log  # the folder may have been moved
         interruption = stack.enter_context(Interruption())
         bar = stack.enter_context(tqdm(total=steps, initial=model.num_timesteps, unit="step", desc=run.algorithm))
-        keeper = Keeper(out, partial(run.card, frame_size), keeping or Keeping(), judge, interruption, bar)
+        keeper = Keeper(out, card, keeping or Keeping(), judge, interruption, bar)
         model.learn(
             max(0, steps - model.num_timesteps), callback=keeper, tb_log_name=run.algorithm, reset_num_timesteps=False
         )
         return keeper.finish()
+
+
+def untrained_agent(run: AgentRun, out: Path, *, device: str = "cpu") -> Path:
+    """Write the agent as it is before it has learned anything; `train_agent` goes on from there.
+
+    Returns:
+        The folder of the checkpoint after 0 steps.
+
+    Raises:
+        ValueError, ImportError: as `train_agent`.
+    """
+    with _beginning(run, device) as (_, model, card):
+        remember(out, run.settings())
+        return save_checkpoint(out, model, card(0))[0]
+
+
+@contextmanager
+def _beginning(run: AgentRun, device: str) -> Iterator[tuple[VecEnv, Any, Callable[[int], PolicyCard]]]:
+    """Slots to learn in, a fresh model, and its card after so many steps."""
+    with run.env(run.envs, run.starts, AutoresetMode.SAME_STEP, device) as env:
+        slots = StableBaselinesVecEnv(env)
+        if run.frame_stack > 1:
+            slots = VecFrameStack(slots, run.frame_stack)
+        model = make_algorithm(run.algorithm, slots, run.seed)
+        yield slots, model, partial(run.card, env.single_observation_space.shape[:2])

@@ -71,7 +71,8 @@ class School:
 
         return TransferRun(
             task=self.settings.task, place=place, world=self.settings.world if place == WORLD else GAME,
-            starts=str(self.starts), seed=seed, episode_steps=length, temperature=temperature, shuffled=shuffled,
+            starts=str(self.starts), seed=seed, episode_steps=length, dtype=self.settings.dtype,
+            temperature=temperature, shuffled=shuffled,
         )  # fmt: skip
 
     def teach(

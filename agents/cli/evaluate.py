@@ -10,10 +10,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from tqdm import tqdm
 
-from agents.evaluate import Evaluation, evaluate, gaps
+from agents.evaluate import Evaluation, as_numbers, evaluate, gaps
 from agents.film import FILMED, Film, write_film
 from agents.places import DEFAULT_TASK, EPISODE_STEPS, GAME, PLACES, WORLD, make_env
 from agents.policies import load_policy
+from world_model.checkpoint import DTYPES
 from world_model.data.store import write_json
 from world_model.intervals import Interval
 from world_model.tables import markdown_table
@@ -37,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--envs", type=whole(1, MAX_ENVS), default=16, help="episodes side by side (%(default)s)")
     parser.add_argument("--steps", type=whole(1, MAX_STEPS), default=EPISODE_STEPS, help="longest (%(default)s)")
     parser.add_argument("--seed", type=whole(0, MAX_SEED), default=0, help="of all that is left to chance (0)")
+    parser.add_argument(
+        "--dtype", choices=tuple(DTYPES), default="float32", help="that the world calculates in (%(default)s)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for the world (%(default)s)")
     parser.add_argument("--json", type=Path, help="write everything, episode by episode, to this file")
     parser.add_argument("--video", type=Path, help=f"write the first {FILMED} episodes to this .mp4 or .gif file")
@@ -88,7 +92,8 @@ def _play(settings: argparse.Namespace, place: str, starts: range, film: Film) -
     policy = load_policy(settings.policy, num_envs=envs, seed=settings.seed)
     env = make_env(
         place, envs, task=settings.task, starts=settings.starts, world=settings.world, action_mode=policy.action_mode,
-        autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=settings.steps, device=settings.device,
+        autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=settings.steps, dtype=settings.dtype,
+        device=settings.device,
     )  # fmt: skip
     with tqdm(total=len(starts), unit="episode", desc=f"in the {place}") as bar:
 
@@ -121,12 +126,8 @@ def _report(
     return {
         "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(settings).items()},
         "places": {
-            place: {"means": _numbers(found.intervals(settings.seed)), "episodes": found.as_dict()}
+            place: {"means": as_numbers(found.intervals(settings.seed)), "episodes": found.as_dict()}
             for place, found in evaluations.items()
         },
-        "world - game": _numbers(difference),
+        "world - game": as_numbers(difference),
     }
-
-
-def _numbers(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float]]:
-    return {name: {"mean": found.mean, "low": found.low, "high": found.high} for name, found in intervals.items()}

@@ -14,6 +14,7 @@ from agents.film import FILMED, Film, write_film
 from agents.places import DEFAULT_TASK, EPISODE_STEPS, PLACES, WORLD
 from agents.policies import load_policy
 from agents.policies.card import ACTION_MODES, ALGORITHMS, read_card
+from world_model.checkpoint import DTYPES
 from wp2env.cli.arguments import MAX_SEED, whole
 from wp2env.cli.main import INTERRUPTED
 from wp2env.cli.video import check_video
@@ -51,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--eval-episodes", type=whole(1, 10_000), default=32, help="of them (%(default)s)")
     parser.add_argument("--eval-every", type=steps, default=10_000, help="steps between (%(default)s)")
     parser.add_argument("--save-every", type=steps, default=10_000, help="steps between checkpoints (%(default)s)")
+    parser.add_argument(
+        "--dtype", choices=tuple(DTYPES), default="float32", help="that the world calculates in (%(default)s)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for the world (%(default)s)")
     parser.add_argument("--video", type=Path, help=f"film {FILMED} episodes in the end, to this .mp4 or .gif file")
 
@@ -66,7 +70,7 @@ def main(settings: argparse.Namespace) -> int:
         raise ValueError("the true game needs --starts; write them with `wp2 starts doom`")
     run = AgentRun(
         settings.task, settings.algo, settings.place, settings.world, _text(settings.starts), settings.envs,
-        settings.episode_steps, settings.action_mode, settings.frame_stack, settings.seed,
+        settings.episode_steps, settings.action_mode, settings.frame_stack, settings.seed, settings.dtype,
     )  # fmt: skip
     validation = None
     if settings.eval_starts is not None:

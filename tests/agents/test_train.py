@@ -25,7 +25,7 @@ from agents.policies.card import ALGORITHMS, read_card
 from agents.policies.simple import slot_generators
 from agents.policies.trained import draw
 from agents.sb3 import StableBaselinesVecEnv
-from agents.train import AgentRun, train_agent
+from agents.train import AgentRun, train_agent, untrained_agent
 from wp2env.spaces import ChunkActions, Turns
 
 
@@ -150,6 +150,16 @@ def test_the_same_settings_learn_the_same_and_another_seed_does_not(run, tmp_pat
     assert any(not np.array_equal(value, other[name]) for name, value in first.items())
 
 
+def test_an_untrained_agent_is_the_one_that_training_begins_with(run, tmp_path):
+    straight = train_agent(run, 32, tmp_path / "straight", keeping=Keeping(at=(0,)))
+    before = untrained_agent(run, tmp_path / "agent")
+    assert read_card(before).steps == 0 and untrained_agent(run, tmp_path / "agent") == before
+    for name, value in weights(straight.parent / before.name).items():
+        assert np.array_equal(value, weights(before)[name])
+    train_agent(run, 32, tmp_path / "agent")
+    assert steps_of(tmp_path / "agent") == [0, 32]
+
+
 def test_a_finished_run_is_left_as_it_is(run, tmp_path):
     folder = train_agent(run, 16, tmp_path / "agent")
     written = (folder / "policy.zip").stat().st_mtime_ns
@@ -223,7 +233,7 @@ def test_another_run_in_the_same_folder_is_refused(run, tmp_path, change, named)
 
 def test_a_folder_with_something_else_is_left_alone(run, tmp_path):
     (tmp_path / "letters.txt").write_text("dear")
-    with pytest.raises(ValueError, match="is there already and is no training of an agent"):
+    with pytest.raises(ValueError, match="is there already and holds something else"):
         train_agent(run, 16, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
 

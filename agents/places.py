@@ -29,8 +29,8 @@ def make_env(
     sampling_steps: int | None = None,
     temperature: float = 1.0,
 ) -> VectorEnv:
-    """``num_envs`` slots in the generated world ``world``, or in the true game, to which the world, its device,
-    its ``dtype`` and its sampling do not matter.
+    """``num_envs`` slots in the generated world ``world``, or in the true game, to which the world, its device, its
+    sampling and the ``dtype`` that its network calculates in do not matter.
 
     Raises:
         ValueError: for another place, and whatever the environments refuse.

@@ -27,7 +27,7 @@ class TransferRun(AgentRun):
         env = make_env(
             self.place, num_envs, task=copy.deepcopy(self.task), starts=starts, world=self.world, device=device,
             action_mode=self.action_mode, autoreset_mode=mode, max_episode_steps=self.episode_steps,
-            temperature=self.temperature,
+            dtype=self.dtype, temperature=self.temperature,
         )  # fmt: skip
         try:
             yield ShuffledActions(env, self.seed) if self.shuffled else env

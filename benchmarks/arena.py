@@ -22,7 +22,7 @@ from agents.places import GAME, WORLD, make_env
 from agents.policies import load_policy
 from agents.policies.card import CARD, CLONED, STABLE_BASELINES, read_card
 from benchmarks import report
-from world_model.checkpoint import WEIGHTS, find_world
+from world_model.checkpoint import DTYPES, WEIGHTS, find_world
 from world_model.data.store import sha256_of, write_json
 from world_model.reward import REWARD_FILE
 from wp2env.loading import WorldHandle
@@ -59,18 +59,20 @@ class Arena:
     envs: int
     seed: int
     device: str
+    dtype: str  # that the generated world calculates in
     kept: Path
 
     def make(self, place: str, temperature: float = 1.0, world: Any = None) -> VectorEnv:
         """Slots in the true game, or in the generated world, or in another one."""
         return make_env(
             place, self.envs, task=self.task, starts=self.starts, world=world or self.world, device=self.device,
-            autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=self.steps, temperature=temperature,
+            autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=self.steps, dtype=self.dtype,
+            temperature=temperature,
         )  # fmt: skip
 
     def controls(self) -> dict[str, Callable[[], VectorEnv]]:
         """Worlds in which policies cannot be told apart by what they do."""
-        world = WorldHandle(self.world, self.device)
+        world = WorldHandle(self.world, self.device, self.dtype)
         return {
             STILL: lambda: self.make(WORLD, world=StillWorld(world.get())),
             SHUFFLED: lambda: ShuffledActions(self.make(WORLD)),
@@ -107,7 +109,7 @@ class Arena:
         if not place.startswith(GAME):
             folder = find_world(self.world)
             files = [folder / name for name in ("config.json", WEIGHTS, REWARD_FILE)]
-            world = {file.name: sha256_of(file) for file in files if file.is_file()}
+            world = {file.name: sha256_of(file) for file in files if file.is_file()} | {"dtype": self.dtype}
         return {
             "place": place,
             "world": world,
@@ -163,7 +165,7 @@ def build(settings: argparse.Namespace, steps: int, size: int) -> Arena:
         raise ValueError(f"--episodes is {settings.episodes} and {starts} holds {len(read_bank(starts))} starts")
     return Arena(
         settings.task, settings.world, starts, steps, settings.envs, settings.seed, settings.device,
-        settings.out / "played",
+        settings.dtype, settings.out / "played",
     )  # fmt: skip
 
 
@@ -247,6 +249,9 @@ def add_options(parser: argparse.ArgumentParser, out: Path) -> None:
     parser.add_argument("--clone-steps", type=int, default=2000, help="gradient steps of it (default: %(default)s)")
     parser.add_argument("--envs", type=int, default=16, help="episodes side by side (default: %(default)s)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for the world (default: %(default)s)")
+    parser.add_argument(
+        "--dtype", choices=tuple(DTYPES), default="float32", help="that the world calculates in (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, default=out, help="folder for all that is kept (default: %(default)s)")
 
 

@@ -189,11 +189,7 @@ def scatter(path: Path, rows: Mapping[str, Mapping[str, report.Interval]], names
         axis.set(xlabel=f"{measure} in the true game", ylabel=f"{measure} in the generated world")
         axis.grid(alpha=0.3)
     axes[0][-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    print(f"wrote {path}")
+    report.save_figure(figure, path)
 
 
 def main(settings: argparse.Namespace) -> None:

@@ -71,7 +71,8 @@ class School:
 
         return TransferRun(
             task=self.settings.task, place=place, world=self.settings.world if place == WORLD else GAME,
-            starts=str(self.starts), seed=seed, episode_steps=length, temperature=temperature, shuffled=shuffled,
+            starts=str(self.starts), seed=seed, episode_steps=length, dtype=self.settings.dtype,
+            temperature=temperature, shuffled=shuffled,
         )  # fmt: skip
 
     def teach(
@@ -261,11 +262,7 @@ def draw(path: Path, rows: Rows, measure: str) -> None:
     axis.set(xlabel=measure)
     axis.grid(alpha=0.3, axis="x")
     axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    print(f"wrote {path}")
+    report.save_figure(figure, path)
 
 
 def main(settings: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,6 +165,17 @@ def curves(intervals: dict[tuple[str, float], Interval]) -> list[Curve]:
     return [Curve(name, list(values), list(values.values())) for name, values in of.items()]
 
 
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure of `pyplot` into an image file, close it and say where it is."""
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    print(f"wrote {path}")
+
+
 def plot(path: Path, panels: dict[str, Sequence[Curve]], across: str, logarithmic: bool = True) -> None:
     """Draw one panel per entry (its key labels the vertical axis), with 95 % bands, into an image file."""
     import matplotlib
@@ -185,11 +197,7 @@ def plot(path: Path, panels: dict[str, Sequence[Curve]], across: str, logarithmi
         axis.set(xlabel=across, ylabel=label)
         axis.grid(alpha=0.3)
     axes[0][0].legend()
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    print(f"wrote {path}")
+    save_figure(figure, path)
 
 
 def _is_power(position: float) -> bool:

@@ -216,7 +216,7 @@ def test_it_is_not_faster_than_the_world(wp2, folder, keyboard):
     drawn = keyboard({8: [pygame.QUIT]})
     assert wp2("play", "--world", folder, "--steps", "1").code == 0
     seconds = drawn[7][-1] - drawn[1][-1]
-    assert seconds > 6 / 8.75 - 0.05
+    assert seconds > 0.5 * 6 / 8.75  # without a clock it would take none
 
 
 def test_a_world_without_starts_begins_from_text(wp2, bankless_folder, keyboard):

@@ -201,14 +201,13 @@ def test_an_engine_that_never_works_is_an_error(tmp_path, monkeypatch):
 def test_a_recorder_that_hangs_is_replaced(recorded, tmp_path, monkeypatch, capfd):
     from world_model.data.doom import record as module
 
-    stopped, usual = [], module.SILENCE
+    stopped = []
 
     def stop_once(worker):
-        monkeypatch.setattr(module, "SILENCE", usual)
         if worker.clip == 3 and not stopped:
             stopped.append(worker.process.pid)
             os.kill(worker.process.pid, signal.SIGSTOP)
-            monkeypatch.setattr(module, "SILENCE", 0.0)
+            worker.heard -= 10 * module.SILENCE
 
     on_message(monkeypatch, stop_once)
     module.record(tmp_path, clips=CLIPS, frames=FRAMES, seed=5, progress=False)

@@ -93,7 +93,9 @@ def finish_stage(run: StageRun, budget: Budget) -> None:
     here = joined(run.device)
     if _finished(run, budget):
         remember(run, JoinedStore(run.data))
-        here.print(f"{run.stage} is finished after {progress_of(run.out).step} steps")
+        progress = progress_of(run.out)
+        ending = "" if progress.collapsed is None else f"; it stopped itself: {progress.collapsed}"
+        here.print(f"{run.stage} is finished after {progress.step} steps{ending}")
     else:
         progress = run_stage(run, budget)
         if progress.interrupted:

@@ -14,7 +14,8 @@ from world_model.world import World
 
 
 def world_of_run(run: Path) -> World:
-    """The world of a run's newest checkpoint, or of its best one when the run collapsed and stopped itself.
+    """The world of a run's newest checkpoint; of its best one when the run collapsed and stopped itself, or what it
+    began with when it was never better than that.
 
     A checkpoint holds only what its stage trains; the rest is in ``run / "start"``, the world that the run began with.
 
@@ -24,10 +25,11 @@ def world_of_run(run: Path) -> World:
     existing = checkpointing.checkpoints(run)
     if not existing:
         raise FileNotFoundError(f"{run} holds no checkpoint; train it first or give another folder")
-    best = checkpointing.checkpoints(run / checkpointing.BEST)
-    if checkpointing.progress_of(run).collapsed is not None and best:
-        existing = best
     world = load_world(run / "start")
+    if checkpointing.progress_of(run).collapsed is not None:
+        existing = checkpointing.checkpoints(run / checkpointing.BEST)
+        if not existing:
+            return world
     averaged = load_file(existing[-1] / "averaged.safetensors")
     known = world.state_dict()
     world.load_state_dict(known | {name: value for name, value in averaged.items() if name in known})

@@ -12,7 +12,17 @@ from world_model.training import checkpointing
 from world_model.training.losses import read_losses
 
 SMOOTHED = 10  # logged steps at either end that a loss of the report is the mean of
-HEADER = ("stage", "minutes", "steps", "steps/s", "first loss", "last loss", "parameters trained", "world")
+HEADER = (
+    "stage",
+    "minutes",
+    "steps",
+    "steps/s",
+    "first loss",
+    "last loss",
+    "parameters trained",
+    "world",
+    "stopped itself",
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,7 @@ class StageReport:
     last_loss: float | None
     parameters_trained: int
     world: str  # folder, relative to the report
+    collapsed: str | None  # why the stage stopped itself; its best world counts then
 
     @property
     def cells(self) -> list[str]:
@@ -34,7 +45,16 @@ class StageReport:
         losses = ["-" if loss is None else f"{loss:.4f}" for loss in (self.first_loss, self.last_loss)]
         pace = f"{self.steps_per_second:.2f}"
         counts = f"{self.parameters_trained:,}"
-        return [self.stage, f"{self.minutes:.1f}", f"{self.steps:,}", pace, *losses, counts, f"`{self.world}`"]
+        return [
+            self.stage,
+            f"{self.minutes:.1f}",
+            f"{self.steps:,}",
+            pace,
+            *losses,
+            counts,
+            f"`{self.world}`",
+            self.collapsed or "-",
+        ]
 
 
 def write_report(folder: Path, runs: Mapping[str, Path]) -> None:
@@ -61,6 +81,7 @@ def _measured(name: str, run: Path, folder: Path) -> StageReport:
         last_loss=sum(last) / len(last) if last else None,
         parameters_trained=checkpointing.trained_parameters(checkpointing.checkpoints(run)[-1]),
         world=str((run / "world").relative_to(folder)),
+        collapsed=progress.collapsed,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from world_model.training.latents import LatentStore
 from world_model.training.loop import Budget, train
 from world_model.training.processes import joined
 from world_model.training.stage import Stage
-from world_model.training.stages import CODEC_STAGES, FORCING_STAGES, STAGES
+from world_model.training.stages import CODEC_STAGES, FORCING_STAGES, STAGES, STARTS, TEACHERS
 from world_model.world import World
 
 
@@ -54,6 +55,8 @@ def run_stage(run: StageRun, budget: Budget) -> Progress:
 def _begin(run: StageRun, store: JoinedStore) -> tuple[Stage, str]:
     """The stage of a run and the JSON text that describes its world; the run folder holds all that it starts from."""
     _check_teacher(run)
+    _check_stage("--start", run.start, STARTS.get(run.stage))
+    _check_stage("--teacher", run.teacher, TEACHERS)
     given = {"start": _given_world} | ({"teacher": _given_teacher} if run.stage in FORCING_STAGES else {})
     kept = {name: run.out / name for name in given}  # in the run, so that a continued one needs nothing else
     begun = {name: (folder / "config.json").is_file() for name, folder in kept.items()}  # what `save_world` writes last
@@ -129,6 +132,16 @@ def _check_teacher(run: StageRun) -> None:
         raise ValueError(f"{run.stage} needs a --teacher: the run or world of a history stage")
     if run.stage not in FORCING_STAGES and run.teacher is not None:
         raise ValueError(f"{run.stage} has no teacher to choose; leave out --teacher {run.teacher}")
+
+
+def _check_stage(option: str, name: str | None, wanted: Sequence[str] | None) -> None:
+    """Raise ValueError when ``name`` is a run of another stage than the ``wanted`` ones; a world does not tell its."""
+    file = Path(name or "") / "run.json"
+    if name is None or wanted is None or not file.is_file():
+        return
+    stage = json.loads(file.read_text())["stage"]
+    if stage not in wanted:
+        raise ValueError(f"{option} {name} is a run of the stage {stage}; give one of {', '.join(wanted)}")
 
 
 def _given_world(run: StageRun) -> World:

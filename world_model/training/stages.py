@@ -28,3 +28,8 @@ FORCING_STAGES = {  # these also take a teacher
     stage.name: stage for stage in (StableForcingStage, TruncatedForcingStage, FullContextForcingStage)
 }
 STAGES = CODEC_STAGES | NETWORK_STAGES | FORCING_STAGES
+
+DISTILLED = (FewStepStage.name, DataFreeFewStepStage.name, *FORCING_STAGES)
+CAUSAL = (AutoregressiveStage.name, FullContextStage.name)  # that walk chunk by chunk with many evaluations
+STARTS = dict.fromkeys(DISTILLED, (*CAUSAL, *DISTILLED))  # whose runs these stages start from; others from any
+TEACHERS = (HistoryStage.name,)  # the stages whose runs can score rollouts

@@ -96,8 +96,22 @@ def test_no_other_stage_takes_a_teacher(train, tmp_path, stage):
 def test_a_teacher_of_other_latents_is_refused_before_anything_is_written(train, tmp_path, hasty_world):
     train("--stage", "codec", "--steps", "1", "--start", str(hasty_world), "--out", str(tmp_path / "codec"))
     with pytest.raises(ValueError, match="the teacher has another codec than the student"):
-        words = ("--stage", "stable_forcing", "--start", str(hasty_world), "--teacher", str(tmp_path / "codec"))
+        teacher = tmp_path / "codec" / "world"
+        words = ("--stage", "stable_forcing", "--start", str(hasty_world), "--teacher", str(teacher))
         train(*words, "--steps", "1")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("stage", ["few_step", "stable_forcing"])
+def test_runs_of_the_wrong_stage_are_refused_before_anything_is_written(train, tmp_path, hasty_world, stage):
+    codec = str(tmp_path / "codec")
+    train("--stage", "codec", "--steps", "1", "--start", str(hasty_world), "--out", codec)
+    teacher = ("--teacher", str(hasty_world)) if stage == "stable_forcing" else ()
+    with pytest.raises(ValueError, match="--start .* is a run of the stage codec; give one of autoregressive, "):
+        train("--stage", stage, "--start", codec, *teacher, "--steps", "1")
+    if teacher:
+        with pytest.raises(ValueError, match="--teacher .* is a run of the stage codec; give one of history"):
+            train("--stage", stage, "--start", str(hasty_world), "--teacher", codec, "--steps", "1")
     assert not (tmp_path / "run").exists()
 
 
@@ -107,7 +121,7 @@ def test_a_distilled_world_keeps_its_heads_only_where_they_go_on_to_learn(train,
     assert load_world(tmp_path / "run" / "world").config.flow.blocks == (2, 1)
     kept = {"autoregressive": (), "few_step": (2, 1), "stable_forcing": (2, 1), "decoder": (2, 1)}
     for stage, blocks in kept.items():
-        teacher = ("--teacher", distilled) if stage == "stable_forcing" else ()
+        teacher = ("--teacher", str(tmp_path / "run" / "world")) if stage == "stable_forcing" else ()
         train("--stage", stage, "--start", distilled, *teacher, "--steps", "1", "--out", str(tmp_path / stage))
         world = load_world(tmp_path / stage / "start")
         assert world.config.flow.blocks == blocks, stage

@@ -154,3 +154,15 @@ def test_a_run_that_collapses_stops_keeps_its_best_and_is_over(train, tmp_path, 
     monkeypatch.setattr(loop, "step_generator", lambda *_: pytest.fail("trained on"))
     train(50)
     assert checkpointing.progress_of(run) == progress
+
+
+def test_a_run_that_was_never_better_than_its_start_ends_as_it_began(train, tmp_path, monkeypatch):
+    monkeypatch.setattr(CollapseWatch, "_complaint", lambda *_: "all is dark")
+    train(20)
+    run = tmp_path / "run"
+    assert checkpointing.progress_of(run).collapsed == "all is dark" and not (run / "best").exists()
+    began, ended = (load_world(run / name).state_dict() for name in ("start", "world"))
+    name = "transformer.patch_embedding.weight"
+    torch.testing.assert_close(ended[name], began[name], atol=1e-2, rtol=1e-2)
+    learned = load_file(checkpointing.checkpoints(run)[-1] / "averaged.safetensors")[name]
+    assert not torch.equal(learned, began[name])

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -74,8 +75,8 @@ def evaluations_of(world: World, count: int | None = None) -> list[Evaluation]:
         ValueError: when the world cannot be evaluated so often for a chunk.
     """
     count = world.config.flow.sampling_steps if count is None else count
-    if count < 1:
-        raise ValueError(f"sampling_steps is {count}; a chunk needs at least 1 network evaluation")
+    if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
+        raise ValueError(f"sampling_steps is {count!r}; give a whole number of network evaluations, at least 1")
     decoder, head = world.parallel_decoder, world.transformer.head
     if decoder is None:
         levels = sampling_levels(count, world.config.flow.shift).tolist()

@@ -32,8 +32,9 @@ def test_evaluations_walk_from_noise_to_data(world):
         for one, two in zip(evaluations, evaluations[1:], strict=False):
             assert one.level >= one.last > one.following == two.level
     assert len(evaluations_of(world)) == world.config.flow.sampling_steps
-    with pytest.raises(ValueError, match="sampling_steps is 0"):
-        evaluations_of(world, 0)
+    for wrong in (0, "2", 2.5, True):
+        with pytest.raises(ValueError, match=f"sampling_steps is {wrong!r}; give a whole number"):
+            evaluations_of(world, wrong)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

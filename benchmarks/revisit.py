@@ -50,7 +50,7 @@ from world_model.data.clips import Clip
 from world_model.world import World
 
 LONG_WAY, SHORT_WAY = 131, 43  # steps out: 30 s and 10 s there and back, at 8.75 frames a second
-CASES, QUICK_CASES = 48, 24
+CASES, QUICK_CASES = 48, 12
 SPANS = ((1, 8), (9, 16), (17, 32), (33, 64), (65, 131))  # steps of the way back
 FLOOR, CEILING, GAME = "repeat last frame (floor)", "codec (ceiling)", "true game"
 MEASURES = {"PSNR (dB)": 2, "SSIM": 3, "learned distance": 3}  # and decimals

@@ -22,7 +22,7 @@ def place(small_world, tmp_path, monkeypatch, climber):
     """An arena whose policies are named by their chance to climb."""
     monkeypatch.setattr(arena, "load_policy", lambda text, num_envs, seed: climber(float(text), num_envs, seed))
     world = shutil.copytree(small_world, tmp_path / "world")
-    return Arena("climb", str(world), world / "test.safetensors", 8, 4, 0, "cpu", tmp_path / "played")
+    return Arena("climb", str(world), world / "test.safetensors", 8, 4, 0, "cpu", "float32", tmp_path / "played")
 
 
 def play(place, make, policies=("0.9", "0.2"), name="game", lengths=(4, 8), episodes=range(6)):

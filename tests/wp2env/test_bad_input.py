@@ -100,7 +100,7 @@ def test_nothing_happens_before_the_first_reset(make, call):
         ({"obs_mode": "latent"}, ValueError, "obs_mode is 'latent'; choose one of frame, clip"),
         ({"render_mode": "ansi"}, ValueError, "render_mode is 'ansi'; choose one of human, rgb_array"),
         ({"max_episode_steps": 0}, ValueError, "max_episode_steps is 0; give at least 1, or -1 for no limit"),
-        ({"sampling_steps": 0}, ValueError, "sampling_steps is 0; a chunk needs at least 1"),
+        ({"sampling_steps": 0}, ValueError, "sampling_steps is 0; give a whole number"),
         ({"dtype": "float8"}, ValueError, "dtype is 'float8'; choose one of float32, bfloat16"),
         ({"temperature": -1}, ValueError, "temperature is -1; it scales noise and must be 0 or more"),
         ({"starts": "nowhere.safetensors"}, FileNotFoundError, "there is no file 'nowhere.safetensors'"),

@@ -42,7 +42,15 @@ def test_it_records_says_so_and_does_it_once(record, tmp_path):
     assert "holds a recording with {'seed': 5}, not {'seed': 6}" in record("--seed", 6, "--licence", "CC0").error
 
 
-def test_an_interrupt_is_one_line_and_the_same_command_goes_on(record, monkeypatch):
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, also where these tests run in the background of a shell, which ignores it there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_is_one_line_and_the_same_command_goes_on(record, monkeypatch, interruptible):
     class Interrupted(Random):
         acts = 0
 

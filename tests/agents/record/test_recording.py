@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -138,13 +139,18 @@ def test_killed_at_any_moment_it_ends_as_if_nothing_had_been(tmp_path, tree, fol
     assert [clip.meta["episode"] for clip in ClipStore(outs[0])] == list(range(3))
 
 
+NEEDS_MINARI = pytest.mark.skipif(
+    not (find_spec("minari") and find_spec("h5py")), reason="Minari and h5py are an optional extra"
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"seed": 1}, r"holds a recording with \{'seed': 0\}, not \{'seed': 1\}; choose another folder"),
         ({"policy": "idle"}, "'policy': 'random'.*'policy': 'idle'"),
         ({"episodes": 6}, "complete recording of 5 episodes, not 6; record more into another folder"),
-        ({"form": "minari"}, "'format': 'clips'"),
+        pytest.param({"form": "minari"}, "'format': 'clips'", marks=NEEDS_MINARI),
     ],
 )
 def test_another_recording_is_refused_and_left_alone(complete, recorded, tree, changes, told):

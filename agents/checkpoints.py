@@ -12,6 +12,7 @@ from typing import Any
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from agents.algorithms import SETTINGS
 from agents.policies import CHECKPOINT, checkpoints
 from agents.policies.card import STABLE_BASELINES, PolicyCard, read_card
 from agents.policies.trained import load_model
@@ -57,7 +58,7 @@ def resume(run: Path, env: VecEnv, seed: int) -> Any | None:
     model = load_model(existing[-1] / STABLE_BASELINES, card, env)
     model.set_random_seed(seed + model.num_timesteps)  # other episodes than those that it has learned from
     if isinstance(model, OffPolicyAlgorithm):
-        model.learning_starts += model.num_timesteps
+        model.learning_starts = SETTINGS[card.algorithm]["learning_starts"] + model.num_timesteps
     return model
 
 

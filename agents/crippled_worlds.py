@@ -15,6 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorActionWrapper, VectorEnv
 from torch import Tensor
 
+from agents.policies.simple import slot_generators
 from world_model.world import World
 from wp2env.options import read_seeds
 
@@ -76,11 +77,14 @@ class StillStream:
 
 
 def untrained(world: World, seed: int = 0) -> World:
-    """The world with random weights; its codec, its text encoder and its reward heads stay."""
+    """The world with random weights, in the same dtype; its codec, its text encoder and its reward heads stay."""
     other = World.random(world.config, seed)
     other.path = world.path
     other.codec.load_state_dict(world.codec.state_dict())
     other.text.load_state_dict(world.text.state_dict())
+    dtype = next(world.transformer.parameters()).dtype
+    for network in (other.transformer, other.compressor, other.codec):
+        network.to(dtype)
     return other.to(world.device).eval().requires_grad_(False)
 
 
@@ -100,7 +104,7 @@ class ShuffledActions(VectorActionWrapper):
         super().__init__(env)
         if not isinstance(env.single_action_space, spaces.Discrete):
             raise ValueError(f"actions of {env.single_action_space} cannot be shuffled; make it 'discrete'")
-        self.generators = [np.random.default_rng([seed, slot]) for slot in range(env.num_envs)]
+        self.generators = slot_generators(env.num_envs, seed)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None

@@ -69,12 +69,14 @@ class AgentRun:
         )  # fmt: skip
 
     @contextmanager
-    def env(self, num_envs: int, starts: str | None, mode: AutoresetMode, device: str) -> Iterator[VectorEnv]:
+    def env(
+        self, num_envs: int, starts: str | None, mode: AutoresetMode, device: str, temperature: float = 1.0
+    ) -> Iterator[VectorEnv]:
         """Slots to live in, closed in the end, with a copy of the task of their own."""
         env = make_env(
             self.place, num_envs, task=copy.deepcopy(self.task), starts=starts, world=self.world,
             action_mode=self.action_mode, autoreset_mode=mode, max_episode_steps=self.episode_steps,
-            dtype=self.dtype, device=device,
+            dtype=self.dtype, device=device, temperature=temperature,
         )  # fmt: skip
         try:
             yield env

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agents.crippled_worlds import ShuffledActions
-from agents.places import make_env
 from agents.train import AgentRun
 
 
@@ -24,12 +22,5 @@ class TransferRun(AgentRun):
     @contextmanager
     def env(self, num_envs: int, starts: str | None, mode: AutoresetMode, device: str) -> Iterator[VectorEnv]:
         """As `AgentRun.env`."""
-        env = make_env(
-            self.place, num_envs, task=copy.deepcopy(self.task), starts=starts, world=self.world, device=device,
-            action_mode=self.action_mode, autoreset_mode=mode, max_episode_steps=self.episode_steps,
-            dtype=self.dtype, temperature=self.temperature,
-        )  # fmt: skip
-        try:
+        with super().env(num_envs, starts, mode, device, self.temperature) as env:
             yield ShuffledActions(env, self.seed) if self.shuffled else env
-        finally:
-            env.close()

@@ -235,7 +235,7 @@ def sweep(settings: argparse.Namespace, place: Arena, school: School) -> Rows:
     rows = {}
     for name, (temperature, length) in plans.items():
         entrants = school.teach(name, WORLD, [budget], temperature, length)
-        where = f"{WORLD}, temperature {temperature:g}"
+        where = WORLD if temperature == 1 else f"{WORLD}, temperature {temperature:g}"
         game = play(settings, place, GAME, lambda: place.make(GAME), entrants)
         world = play(settings, place, where, lambda t=temperature: place.make(WORLD, temperature=t), entrants)
         (arm,) = entrants

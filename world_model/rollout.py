@@ -27,6 +27,7 @@ from world_model.slot_checks import (
     check_lengths,
     check_slots,
     check_stream,
+    frames_tensor,
     generator_at,
     start_rows,
 )
@@ -172,8 +173,7 @@ class WorldStream:
             RuntimeError: when a slot was never reset.
         """
         actions = self._check_actions(actions)
-        # A copy of an array: a recording's frames are read-only.
-        frames = torch.tensor(frames) if isinstance(frames, np.ndarray) else torch.as_tensor(frames)
+        frames = frames_tensor(frames)
         expected = (self.num_slots, self.latents_per_chunk * self.frames_per_latent, *self.frame_shape)
         if tuple(frames.shape) != expected or frames.dtype != torch.uint8:
             raise ValueError(
@@ -276,8 +276,7 @@ class WorldStream:
         """Latents ``[T, C, h, w]`` of a start."""
         if start is None:
             return None
-        # A copy of an array: a recording's frames are read-only.
-        start = torch.tensor(start) if isinstance(start, np.ndarray) else torch.as_tensor(start)
+        start = frames_tensor(start)
         if start.ndim == 4 and start.dtype == torch.uint8 and tuple(start.shape[1:]) == self.frame_shape:
             start = self.world.codec.encode(to_unit(start)[None].to(self.world.device))[0]
         elif not (start.ndim == 4 and start.is_floating_point() and tuple(start.shape[1:]) == self.config.latent_shape):

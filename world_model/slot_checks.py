@@ -94,3 +94,8 @@ def generator_at(state: Tensor) -> torch.Generator:
     generator = torch.Generator()
     generator.set_state(state)
     return generator
+
+
+def frames_tensor(frames: np.ndarray | Tensor) -> Tensor:
+    """Frames or latents of any shape as a tensor; a copy of an array, since a recording's are read-only."""
+    return torch.tensor(frames) if isinstance(frames, np.ndarray) else torch.as_tensor(frames)

@@ -36,6 +36,8 @@ class GameEpisodes(Episodes):
 
     def advance(self, rows: np.ndarray, events: Sequence[str], active: np.ndarray) -> RewardOut:
         """As `Episodes.advance`; an episode is over, too, when the game itself is."""
+        # A slot that waits for its reset ignores its action, the event in it too.
+        events = [text if on else "" for text, on in zip(events, active, strict=True)]
         out = super().advance(rows, events, active)
         return replace(out, terminated=np.asarray(out.terminated, dtype=bool) | self.stream.ended)
 
@@ -48,7 +50,8 @@ class GameEpisodes(Episodes):
         fixed = next((name for name in fields if name != "event"), None)
         if fixed is not None:
             raise ValueError(f"the true game says itself what the {fixed} is; set the event only")
-        self.stream.announce(dict.fromkeys(chosen, fields["event"]))
+        if fields:
+            self.stream.announce(dict.fromkeys(chosen, fields["event"]))
 
     def close(self) -> None:
         """End the engines; the next reset starts them again."""

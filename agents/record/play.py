@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
 
 from agents import policies
+from agents.evaluate import SUCCESS
 from agents.places import GAME, WORLD, make_env
 from agents.record.plan import Plan, versions
 from world_model.controls import ACTION_DIM, PERSPECTIVE, StructuredCaption
@@ -149,9 +150,9 @@ class _Take:
         self.rows.append(row)
         self.rewards.append(float(reward))
         self.choices.append(plain(choice))
-        for name, value in info.get("reward_terms", {}).items():
-            if name == "success":
-                self.success = bool(self.success) or value > 0
+        terms = info.get("reward_terms", {})
+        if SUCCESS in terms:
+            self.success = bool(self.success) or terms[SUCCESS] > 0
 
 
 def plain(choice: Any) -> Any:

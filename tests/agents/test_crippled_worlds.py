@@ -55,6 +55,8 @@ def test_an_untrained_world_keeps_its_codec_and_loses_the_rest(folder):
 
     assert all(same("codec")) and all(same("text")) and not any(same("transformer") + same("compressor"))
     assert not any(parameter.requires_grad for parameter in other.parameters())
+    halved = untrained(load_world(folder, dtype="bfloat16"))
+    assert {parameter.dtype for parameter in halved.transformer.parameters()} == {torch.bfloat16}
     env = make(other)
     env.reset(seed=0)
     env.step(np.zeros(2, dtype=np.int64))

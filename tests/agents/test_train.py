@@ -86,6 +86,9 @@ def test_every_algorithm_learns_is_read_again_and_goes_on(run, tmp_path, algorit
     assert steps_of(out) == [16, 32] and second.parent == out
     model = load_policy(str(out), num_envs=3, seed=0).model
     assert model.num_timesteps == 32
+    if algorithm == "dqn":  # gathers 8 steps anew after each pause, however many there were
+        train_agent(run, 48, out)
+        assert load_policy(str(out), num_envs=3, seed=0).model.learning_starts == 8 + 32
     assert any((weights(first)[name] != value).any() for name, value in weights(second).items())
     assert (out / "logs").is_dir()
 

@@ -35,6 +35,7 @@ from world_model.slot_checks import (
     check_lengths,
     check_slots,
     check_stream,
+    frames_tensor,
     generator_at,
     start_rows,
 )
@@ -258,8 +259,7 @@ class LargeStream:
         """Frames ``[F, H, W, 3]`` of a start."""
         if start is None:
             return None
-        # A copy of an array: a recording's frames are read-only.
-        start = torch.tensor(start) if isinstance(start, np.ndarray) else torch.as_tensor(start)
+        start = frames_tensor(start)
         if start.ndim != 4 or start.dtype != torch.uint8 or tuple(start.shape[1:]) != self.frame_shape:
             raise ValueError(
                 f"a start has the shape {tuple(start.shape)} and type {start.dtype}; give uint8 frames "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -82,3 +83,21 @@ def roll() -> Callable[..., Tensor]:
         return torch.stack(chunks)
 
     return steps
+
+
+@pytest.fixture
+def allocated():
+    """Measures the most bytes that the CPU's allocator had handed out at once during a call, beyond those before."""
+
+    def measure(run) -> int:
+        gc.collect()  # or what earlier tests left behind might be freed meanwhile, and count against it
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            run()
+        changes = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+        now = most = 0
+        for change in sorted(changes, key=lambda event: event.start_ns()):
+            now += change.nbytes()
+            most = max(most, now)
+        return most
+
+    return measure

@@ -40,21 +40,9 @@ def real(config, few_step=False, recompute=False):
     return plan.on_meta(config, few_step, recompute).to_empty(device="cpu")
 
 
-def allocated(run) -> int:
-    """The most bytes that the CPU's allocator had handed out at once during ``run()``, beyond those before."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        run()
-    changes = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    now = most = 0
-    for change in sorted(changes, key=lambda event: event.start_ns()):
-        now += change.nbytes()
-        most = max(most, now)
-    return most
-
-
 @pytest.mark.parametrize("stage", plan.STAGES)
 @pytest.mark.parametrize("recompute", [True, False])
-def test_training_activations_are_those_measured(small, fused, stage, recompute):
+def test_training_activations_are_those_measured(small, fused, stage, recompute, allocated):
     expert = real(small, recompute=recompute)
     for parameter in expert.parameters():
         parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
@@ -63,7 +51,7 @@ def test_training_activations_are_those_measured(small, fused, stage, recompute)
     assert by_name(found)["activations"].bytes == pytest.approx(measured, rel=TOLERANCE)
 
 
-def test_a_rollout_s_activations_and_cache_are_those_measured(small):
+def test_a_rollout_s_activations_and_cache_are_those_measured(small, allocated):
     experts = {name: real(small, few_step=True).requires_grad_(False) for name in ("high", "low")}
     latents, batch, chunk = 12, 2, 4
     channels, height, width = small.world.latent_shape

@@ -41,18 +41,6 @@ def by_name(plan):
     return {item.what: item.bytes for item in plan.items}
 
 
-def allocated(run) -> int:
-    """The most bytes that the CPU's allocator had handed out at once during ``run()``, beyond those before."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        run()
-    changes = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    now = most = 0
-    for change in sorted(changes, key=lambda event: event.start_ns()):
-        now += change.nbytes()
-        most = max(most, now)
-    return most
-
-
 @pytest.mark.parametrize("name", STAGES)
 def test_weights_and_optimisers_are_planned_to_the_byte(small, name):
     world = World.random(small)
@@ -74,7 +62,7 @@ def test_weights_and_optimisers_are_planned_to_the_byte(small, name):
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_activations_are_near_those_measured(small, name, fused):
+def test_activations_are_near_those_measured(small, name, fused, allocated):
     world = computing(World.random(small))
     stage = distinct_captions(STAGES[name](world, None, STAGES[name].settings(small)).train())
     for parameter in (p for p in stage.parameters() if p.requires_grad):

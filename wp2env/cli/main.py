@@ -158,6 +158,18 @@ COMMANDS = (
         "wp2env.cli.starts",
     ),
     Command(
+        ("starts", "recordings"),
+        "take moments on the way to a goal from recordings, for short imagined episodes",
+        """\
+  wp2 starts recordings --task "walk to the red ball" --data data/tasks --count 2000 --out data/ball-moments.safetensors
+  wp2 train-agent --starts data/ball-moments.safetensors --episode-steps 16 --out runs/agent
+  Recordings: wp2 record doom --play tasks --clips 1500 --frames 40 --out data/tasks
+  Give the file as `starts=` to WorldPlay2-v0; the true game does not know the way to such a moment.""",
+        "wp2env.cli.starts",
+        "add_recordings_arguments",
+        "recordings_main",
+    ),
+    Command(
         ("plan",),
         "show how much memory a world needs on each GPU",
         """\

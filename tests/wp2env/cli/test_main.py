@@ -125,6 +125,7 @@ def test_an_interrupt_ends_quietly(wp2, monkeypatch, command):
     required["train reward"] = ["--data", "d", "--validation", "v", "--out", "o"]
     required["bank"] = ["--data", "d", "--world", "w"]
     required["starts"] = ["--task", "explore", "--count", "1", "--split", "test", "--out", "o"]
+    required["starts recordings"] = ["--task", "t", "--data", "d", "--count", "1", "--out", "o"]
     required["plan"] = ["--preset", "wan2.1-1.3b"]
     required["convert"] = ["s", "o", "--variant", "ar"]
     required["generate"] = ["--input-json", "j", "--world", "w"]

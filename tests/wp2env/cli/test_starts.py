@@ -48,3 +48,19 @@ def test_where_nothing_can_be_written_nothing_is_recorded(wp2, tmp_path, monkeyp
 )
 def test_wrong_options_are_named(wp2, tmp_path, more, named):
     assert named in wp2(*words(tmp_path / "x", *more)).error
+
+
+def test_moments_of_recordings_become_a_bank_that_only_a_world_takes(wp2, tmp_path):
+    data, out = tmp_path / "data", tmp_path / "moments.safetensors"
+    assert (
+        wp2("record", "doom", "--play", "tasks", "--clips", "12", "--frames", "12", "--size", "16", "--out", data).code
+        == 0
+    )
+    moments = ("starts", "recordings", "--task", TASK, "--data", data, "--out", out, "--frames", "2")
+    answer = wp2(*moments, "--count", "3")
+    assert answer.code == 0 and answer.out.startswith("wrote 3 recorded moments before"), answer.error
+    bank = read_bank(out)
+    assert bank.frames.shape == (3, 2, 16, 16, 3) and bank.actions.shape == (3, 2, 6) and bank.origins is None
+    before = out.read_bytes()
+    assert "and 99999 starts are asked for" in wp2(*moments, "--count", "99999").error
+    assert out.read_bytes() == before

@@ -4,7 +4,9 @@ PPO learns only in the generated world, from the learned rewards, and is then pl
 never seen. All arms are played from the same recorded starts of held-out levels, with the same seeds, and are judged by
 the engine:
 
-  PPO in the world            the arm in question
+  PPO in the world            the arm in question; its episodes begin where the task begins
+  PPO from recorded moments   the same in short imagined episodes, which begin anywhere on the recorded ways to the goal
+                              (--moments of them), where the world's errors have less time to grow
   PPO in the true game        as many steps, of the true game (ceiling), and as many as the recordings hold, where they
                               hold fewer: the same data without a world
   behaviour cloning           imitates the recordings where they fulfil the task
@@ -33,7 +35,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,9 +53,11 @@ if TYPE_CHECKING:
     from agents.transfer import TransferRun
 
 OF_CEILING, OF_FLOOR = 0.7, 3.0  # wanted of PPO in the world: success over that in the game, and over random's
-QUICK_STEPS, QUICK_EPISODE = [1500], 16
+QUICK_STEPS, QUICK_EPISODE, QUICK_MOMENTS = [1500], 16, 32
 IN_WORLD, IN_GAME, SHUFFLED = "PPO in the world", "PPO in the true game", "PPO in the world, actions shuffled"
+FROM_MOMENTS = "PPO in the world, from recorded moments"
 CLONING, SCRIPTED, RANDOM = "behaviour cloning", "scripted", "random"
+MOMENT_FRAMES = 4  # of a recorded moment, as many as a start of the task has
 Entrants = dict[str, list[Contestant]]  # of each arm, one policy for every seed
 Rows = dict[str, dict[str, report.Interval]]
 
@@ -63,36 +67,29 @@ class School:
     """Trains PPO in either place, once for each seed, and keeps it."""
 
     settings: argparse.Namespace
-    starts: Path
+    starts: Path  # where the task begins
 
-    def run(self, seed: int, place: str, temperature: float, length: int, shuffled: bool) -> TransferRun:
-        """One training."""
+    def run(self, place: str) -> TransferRun:
+        """The usual training; `dataclasses.replace` makes others of it."""
         from agents.transfer import TransferRun
 
         return TransferRun(
             task=self.settings.task, place=place, world=self.settings.world if place == WORLD else GAME,
-            starts=str(self.starts), seed=seed, episode_steps=length, dtype=self.settings.dtype,
-            temperature=temperature, shuffled=shuffled,
+            starts=str(self.starts), episode_steps=self.settings.episode_steps, dtype=self.settings.dtype,
         )  # fmt: skip
 
-    def teach(
-        self,
-        name: str,
-        place: str,
-        budgets: Sequence[int],
-        temperature: float = 1.0,
-        length: int | None = None,
-        shuffled: bool = False,
-    ) -> Entrants:
+    def teach(self, name: str, run: TransferRun, budgets: Sequence[int]) -> Entrants:
         """PPO after each budget of environment steps."""
         from agents.budgets import train_to
 
-        length = length or self.settings.episode_steps
+        kind = f"{run.place}{'-shuffled' if run.shuffled else ''}"
+        kind += f"-temperature{run.temperature:g}-length{run.episode_steps}-{Path(run.starts).stem}"
         found: Entrants = {}
         for seed in self.settings.seeds:
-            run = self.run(seed, place, temperature, length, shuffled)
-            folder = f"{place}{'-shuffled' if shuffled else ''}-temperature{temperature:g}-length{length}-seed{seed}"
-            for steps, policy in train_to(run, budgets, self.settings.out / folder, self.settings.device).items():
+            policies = train_to(
+                replace(run, seed=seed), budgets, self.settings.out / f"{kind}-seed{seed}", self.settings.device
+            )
+            for steps, policy in policies.items():
                 found.setdefault(label(name, steps), []).append((str(policy), seed))
         return found
 
@@ -109,7 +106,9 @@ def settle(settings: argparse.Namespace) -> None:
         ValueError: naming the option.
     """
     arena.settle(settings)
-    report.require_positive(settings, "steps", "episode_steps", "horizons")
+    report.require_positive(settings, "steps", "episode_steps", "horizons", "moment_steps")
+    if settings.moments < 0:
+        raise ValueError(f"--moments is {settings.moments}; give a number, or 0 to leave that arm out")
     for name in ("seeds", "steps", "temperatures", "horizons"):
         values = getattr(settings, name)
         if len(set(values)) < len(values):
@@ -120,6 +119,7 @@ def settle(settings: argparse.Namespace) -> None:
         raise ValueError(f"--temperatures are {settings.temperatures}; give numbers of 0 or more")
     if settings.quick:
         settings.steps, settings.seeds, settings.episode_steps = QUICK_STEPS, settings.seeds[:1], QUICK_EPISODE
+        settings.moments = min(settings.moments, QUICK_MOMENTS)
     settings.steps = sorted(settings.steps)
 
 
@@ -134,14 +134,36 @@ def arms(settings: argparse.Namespace, school: School, data: Path) -> Entrants:
     held = real_steps(data)
     in_game = sorted({*settings.steps, min(held, settings.steps[-1])})
     print(f"the recordings {data} hold {held:,} steps")
+    world = school.run(WORLD)
     return {
-        **school.teach(IN_WORLD, WORLD, settings.steps),
-        **school.teach(IN_GAME, GAME, in_game),
+        **school.teach(IN_WORLD, world, settings.steps),
+        **from_moments(settings, school, data),
+        **school.teach(IN_GAME, school.run(GAME), in_game),
         CLONING: clones(settings, data),
         SCRIPTED: [("scripted", settings.seeds[0])],
         RANDOM: [("random", seed) for seed in settings.seeds],
-        **school.teach(SHUFFLED, WORLD, settings.steps, shuffled=True),
+        **school.teach(SHUFFLED, replace(world, shuffled=True), settings.steps),
     }
+
+
+def from_moments(settings: argparse.Namespace, school: School, data: Path) -> Entrants:
+    """PPO in short episodes that go on from the recordings; nothing if no moments are wanted.
+
+    Raises:
+        ValueError: when the recordings hold fewer.
+    """
+    if not settings.moments:
+        return {}
+    from wp2env.recorded_starts import starts_on_the_way
+
+    file = settings.out / f"moments-{settings.moments}-seed{settings.seed}.safetensors"
+    if not file.is_file():
+        generator = np.random.default_rng(settings.seed)
+        bank = starts_on_the_way(ClipStore(data), settings.task, settings.moments, MOMENT_FRAMES, generator)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        bank.save(file)
+    run = replace(school.run(WORLD), starts=str(file), episode_steps=settings.moment_steps)
+    return school.teach(FROM_MOMENTS, run, settings.steps)
 
 
 def clones(settings: argparse.Namespace, data: Path) -> list[Contestant]:
@@ -205,11 +227,11 @@ def ratios(game: Mapping[str, Sequence[Evaluation]], settings: argparse.Namespac
     """What is claimed of the arms, by the first measure in the true game."""
     measure = arena.measures(game[RANDOM][0])[0]
     found = {}
+    inside = (IN_WORLD, FROM_MOMENTS) if settings.moments else (IN_WORLD,)
     for steps in settings.steps:
         for over, under in (
-            (label(IN_WORLD, steps), label(IN_GAME, steps)),
-            (label(IN_WORLD, steps), RANDOM),
-            (label(SHUFFLED, steps), RANDOM),
+            *((label(arm, steps), label(IN_GAME, steps)) for arm in inside),
+            *((label(arm, steps), RANDOM) for arm in (*inside, SHUFFLED)),
         ):
             found[f"{over} / {under}"] = ratio(
                 stacked(game[over], measure), stacked(game[under], measure), settings.seed
@@ -234,7 +256,8 @@ def sweep(settings: argparse.Namespace, place: Arena, school: School) -> Rows:
     plans |= {f"temperature 1, episodes of {length} steps": (1.0, length) for length in settings.horizons}
     rows = {}
     for name, (temperature, length) in plans.items():
-        entrants = school.teach(name, WORLD, [budget], temperature, length)
+        run = replace(school.run(WORLD), temperature=temperature, episode_steps=length)
+        entrants = school.teach(name, run, [budget])
         where = WORLD if temperature == 1 else f"{WORLD}, temperature {temperature:g}"
         game = play(settings, place, GAME, lambda: place.make(GAME), entrants)
         world = play(settings, place, where, lambda t=temperature: place.make(WORLD, temperature=t), entrants)
@@ -306,6 +329,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the trainings (default: 0 1 2)")
     parser.add_argument(
         "--episode-steps", type=int, default=EPISODE_STEPS, help="longest episode (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--moments", type=int, default=400, help="recorded ones to learn from, 0 for no such arm (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--moment-steps", type=int, default=16, help="longest episode from a moment (default: %(default)s)"
     )
     parser.add_argument("--sweep", action="store_true", help="learn in other worlds, too; the next two say which")
     parser.add_argument(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks import arena, policy_transfer, report
 from benchmarks.arena import Arena
-from benchmarks.policy_transfer import IN_GAME, IN_WORLD, RANDOM, SHUFFLED, School, label, ratio
+from benchmarks.policy_transfer import FROM_MOMENTS, IN_GAME, IN_WORLD, RANDOM, SHUFFLED, School, label, ratio
+from wp2env.starts import read_bank
 
 CHANCES = {"random": 0.1, "scripted": 1.0, "clone": 0.5, "game": 0.9, "world": 0.8, "world-shuffled": 0.1}
 
@@ -38,9 +40,27 @@ def command(small_world, tmp_path, monkeypatch, ladder, climber, trainings):
     monkeypatch.setattr(arena, "cloned", lambda *_: "clone")
     monkeypatch.setattr(policy_transfer, "real_steps", lambda data: 70)
 
+    def moments(store, task, count, frames, generator):
+        bank = read_bank(small_world / "test.safetensors")
+        return replace(bank, origins=None)
+
+    monkeypatch.setattr(policy_transfer, "ClipStore", lambda data: None)
+    monkeypatch.setattr("wp2env.recorded_starts.starts_on_the_way", moments)
+
     def run(*words):
         starts = str(small_world / "test.safetensors")
-        common = ["--world", str(small_world), "--starts", starts, "--train-starts", starts, "--data", str(tmp_path)]
+        common = [
+            "--moments",
+            "0",
+            "--world",
+            str(small_world),
+            "--starts",
+            starts,
+            "--train-starts",
+            starts,
+            "--data",
+            str(tmp_path),
+        ]
         common += ["--out", str(tmp_path / "out"), "--episodes", "16", "--episode-steps", "8"]
         return report.run(policy_transfer.main, policy_transfer.parse([*common, *words]))
 
@@ -84,10 +104,24 @@ def test_the_sweep_changes_one_thing_at_a_time_and_takes_over_what_is_trained(co
     ]
 
 
+def test_imagined_episodes_go_on_from_recorded_moments(command, trainings, tmp_path):
+    target = tmp_path / "transfer.json"
+    words = ["--steps", "50", "--seeds", "0", "1", "--moments", "9", "--moment-steps", "3", "--json", str(target)]
+    assert command(*words) == 0
+    run, budgets, folder = trainings[2]
+    assert (run.place, run.episode_steps, budgets, run.shuffled) == ("world", 3, [50], False)
+    assert run.starts == str(tmp_path / "out" / "moments-9-seed0.safetensors") and read_bank(run.starts).origins is None
+    assert folder != trainings[0][2] and trainings[3][0].seed == 1
+    results = json.loads(target.read_text())["results"]
+    assert results["arms"][label(FROM_MOMENTS, 50)]["success, game"]["count"] == 2 * 16
+    assert all(f"{label(FROM_MOMENTS, 50)} / {under}" in results["ratios"] for under in (label(IN_GAME, 50), RANDOM))
+    assert sum(pair.startswith(FROM_MOMENTS) for pair in results["ratios"]) == 2
+
+
 def test_no_two_trainings_share_a_folder(command, trainings):
-    assert command("--steps", "50", "--seeds", "0", "1") == 0
+    assert command("--steps", "50", "--seeds", "0", "1", "--moments", "9") == 0
     folders = [folder for *_, folder in trainings]
-    assert len(set(folders)) == len(folders) == 6
+    assert len(set(folders)) == len(folders) == 8
 
 
 def test_an_interrupted_training_says_how_to_go_on(command, capsys, monkeypatch):
@@ -109,6 +143,8 @@ def test_an_interrupted_training_says_how_to_go_on(command, capsys, monkeypatch)
         (["--horizons", "0"], "--horizons is 0; give at least 1"),
         (["--temperatures", "-1"], "--temperatures are [-1.0]; give numbers of 0 or more"),
         (["--temperatures", "nan"], "give numbers of 0 or more"),
+        (["--moments", "-1"], "--moments is -1; give a number, or 0 to leave that arm out"),
+        (["--moment-steps", "0"], "--moment-steps is 0; give at least 1"),
         (["--episode-steps", "0"], "--episode-steps is 0; give at least 1"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from agents.film import Film
 from agents.places import DEFAULT_TASK, EPISODE_STEPS, PLACES
 from agents.playing import Match, Played
 from agents.story.findings import Places, Story, percent, success
+from world_model.files import whole
 
 SLOTS = 16  # episodes side by side
 
@@ -22,16 +22,11 @@ def save_played(played: Played, file: Path) -> None:
     """Write episodes under a temporary name and rename it; `load_played` is the inverse."""
     found = played.evaluation
     pictures = {f"film_{episode}": np.stack(frames) for episode, frames in enumerate(played.film.frames)}
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with part.open("wb") as opened:
-            np.savez_compressed(
-                opened, starts=found.starts, returns=found.returns, lengths=found.lengths,
-                successes=found.successes, rate=played.rate, filmed=len(pictures), **pictures,
-            )  # fmt: skip
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole(file) as part, part.open("wb") as opened:
+        np.savez_compressed(
+            opened, starts=found.starts, returns=found.returns, lengths=found.lengths,
+            successes=found.successes, rate=played.rate, filmed=len(pictures), **pictures,
+        )  # fmt: skip
 
 
 def load_played(file: Path) -> Played:

@@ -6,15 +6,14 @@ import math
 from typing import Any
 
 import gymnasium
-import torch
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
 from agents.policies.card import ALGORITHMS
+from agents.policies.convolutions import FEATURES, convolutions
 from agents.policies.trained import algorithm_class
 
-FEATURES = 128
 MINIBATCH = 128
 DISCOUNT = 0.95  # episodes are a few dozen steps long
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -35,20 +34,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class SmallPictures(BaseFeaturesExtractor):
-    """Pictures ``[B, C, H, W]`` in [0, 1] to features ``[B, 128]``: a quarter of `NatureCNN`'s arithmetic."""
+    """Pictures ``[B, C, H, W]`` in [0, 1] to features ``[B, 128]``."""
 
     def __init__(self, observation_space: gymnasium.spaces.Box, features_dim: int = FEATURES) -> None:
         super().__init__(observation_space, features_dim)
         channels, *size = observation_space.shape
-        self.look = nn.Sequential(
-            nn.Conv2d(channels, 16, kernel_size=4, stride=4), nn.ReLU(),
-            nn.Conv2d(16, 32, kernel_size=4, stride=2, padding=1), nn.ReLU(),
-            nn.Conv2d(32, 32, kernel_size=3, padding=1), nn.ReLU(),
-            nn.Flatten(),
-        )  # fmt: skip
-        with torch.no_grad():
-            width = self.look(torch.zeros(1, channels, *size)).shape[1]
-        self.gather = nn.Sequential(nn.Linear(width, features_dim), nn.ReLU())
+        self.look, seen = convolutions(channels, tuple(size))
+        self.gather = nn.Sequential(nn.Linear(seen, features_dim), nn.ReLU())
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.gather(self.look(pictures))

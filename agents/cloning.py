@@ -14,6 +14,7 @@ from agents.policies.card import CLONED, CLONING, PolicyCard
 from agents.policies.cloned import CloneNetwork
 from world_model.controls import PERSPECTIVE
 from world_model.data.store import ClipStore
+from world_model.files import whole
 from wp2env.spaces import DiscreteActions, Turns
 
 CLIPS, FRAMES = 32, 8  # of a batch, and of each clip: opening a clip takes longer than reading a frame
@@ -103,9 +104,8 @@ def _batches(
 def _save(out: Path, network: CloneNetwork, card: PolicyCard) -> Path:
     """Write weights and card, each under a temporary name first."""
     out.mkdir(parents=True, exist_ok=True)
-    part = out / f"{CLONED}.tmp"
-    save_file(network.state_dict(), part)
-    part.chmod(0o644)
-    part.replace(out / CLONED)
+    with whole(out / CLONED) as part:
+        save_file(network.state_dict(), part)
+        part.chmod(0o644)  # safetensors writes for the owner alone; policies are shared
     card.save(out)
     return out

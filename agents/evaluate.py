@@ -79,6 +79,14 @@ def as_numbers(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float]]
     return {name: {"mean": found.mean, "low": found.low, "high": found.high} for name, found in intervals.items()}
 
 
+def by_place(evaluations: Mapping[str, Evaluation], seed: int = 0) -> dict[str, dict[str, Any]]:
+    """Means and episodes of every place, JSON-able."""
+    return {
+        place: {"means": as_numbers(found.intervals(seed)), "episodes": found.as_dict()}
+        for place, found in evaluations.items()
+    }
+
+
 def evaluate(
     policy: Policy, env: VectorEnv, starts: Sequence[int], max_steps: int, seed: int, watch: Watcher | None = None
 ) -> Evaluation:

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from world_model.data.doom.task_names import WALK_TO_BALL
+
 WORLD, GAME = "world", "game"
 PLACES = (WORLD, GAME)
-DEFAULT_TASK = "walk to the red ball"
+DEFAULT_TASK = WALK_TO_BALL
 EPISODE_STEPS = 48  # of a task: more than twice what a straight walk takes
 
 

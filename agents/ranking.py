@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from world_model.intervals import LEVEL, RESAMPLES, Interval
+from world_model.intervals import RESAMPLES, Interval, drawn_again, ends, percentile_interval
 
 CHANCE = 0.5  # of pairs in the right order, for a place that tells nobody apart
 DIGITS = 10  # to which means of episodes are the same: their sums differ by how they were added up
@@ -113,7 +113,7 @@ def agreement(true: np.ndarray, judged: np.ndarray, seed: int = 0) -> dict[str, 
         )
     rng = np.random.default_rng(seed)
     policies, episodes = true.shape
-    counts = rng.multinomial(episodes, np.full(episodes, 1 / episodes), RESAMPLES)
+    counts = drawn_again(episodes, rng)
     drawn = rng.integers(policies, size=(RESAMPLES, policies))
     again = [np.take_along_axis(_means(counts, outcomes), drawn, 1) for outcomes in (true, judged)]
     once = [_means(np.ones((1, episodes)), outcomes)[0] for outcomes in (true, judged)]
@@ -121,15 +121,14 @@ def agreement(true: np.ndarray, judged: np.ndarray, seed: int = 0) -> dict[str, 
     found = {name: (measure(*once), measure(*again)) for name, measure in MEASURES.items()}
     clear_again = clear[drawn[:, :, None], drawn[:, None, :]]
     found[PAIRS] = pair_accuracy(*once, clear), pair_accuracy(*again, clear_again)
-    return {name: _interval(value, estimates, policies) for name, (value, estimates) in found.items()}
+    return {name: percentile_interval(value, estimates, policies) for name, (value, estimates) in found.items()}
 
 
 def clear_pairs(true: np.ndarray, seed: int = 0) -> np.ndarray:
     """Which pairs of policies differ for certain, bool ``[P, P]``: the 95 % bootstrap intervals of their means over
     episodes, of outcomes ``[P, N]``, do not overlap."""
-    episodes = true.shape[1]
-    counts = np.random.default_rng(seed).multinomial(episodes, np.full(episodes, 1 / episodes), RESAMPLES)
-    low, high = np.quantile(_means(counts, true), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    counts = drawn_again(true.shape[1], np.random.default_rng(seed))
+    low, high = ends(_means(counts, true))
     above = low[:, None] > high[None, :]
     return above | above.T
 
@@ -152,11 +151,6 @@ def _constant(values: np.ndarray) -> np.ndarray:
 def _means(counts: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
     """Means ``[R, P]`` of outcomes ``[P, N]`` over episodes that were drawn ``counts [R, N]`` times."""
     return np.round(counts @ outcomes.T / outcomes.shape[1], DIGITS)
-
-
-def _interval(value: np.ndarray, estimates: np.ndarray, count: int) -> Interval:
-    low, high = np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(value), float(low), float(high), count)
 
 
 def _checked(true: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -23,10 +23,10 @@ from agents.policies import load_policy
 from agents.policies.card import CARD, CLONED, STABLE_BASELINES, read_card
 from benchmarks import report
 from world_model.checkpoint import DTYPES, WEIGHTS, find_world
+from world_model.data.doom.task_names import WALK_TO_BALL
 from world_model.data.store import sha256_of, write_json
 from world_model.reward import REWARD_FILE
 from wp2env.loading import WorldHandle
-from wp2env.named_tasks import WALK_TO_BALL
 from wp2env.starts import read_bank
 
 STILL, SHUFFLED, UNTRAINED = "picture stays (control)", "actions shuffled (control)", "untrained world (control)"

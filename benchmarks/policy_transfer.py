@@ -47,6 +47,7 @@ from agents.places import EPISODE_STEPS, GAME, WORLD
 from benchmarks import arena, report
 from benchmarks.arena import Arena, Contestant
 from world_model.data.store import ClipStore
+from world_model.intervals import drawn_again
 from wp2env.loading import WorldHandle
 
 if TYPE_CHECKING:
@@ -206,21 +207,19 @@ def ratio(over: np.ndarray, under: np.ndarray, seed: int = 0) -> report.Interval
     A denominator without any success counts as half a success.
     """
     rng = np.random.default_rng(seed)
-    starts = _counts(rng, over.shape[1])
+    starts = _shares(rng, over.shape[1])
 
     def means(values: np.ndarray) -> np.ndarray:
-        return ((_counts(rng, len(values)) @ values) * starts).sum(1)
+        return ((_shares(rng, len(values)) @ values) * starts).sum(1)
 
     least = 0.5 / under.size
-    low, high = np.quantile(
-        means(over) / np.maximum(means(under), least), [(1 - report.LEVEL) / 2, (1 + report.LEVEL) / 2]
-    )
-    return report.Interval(float(over.mean() / max(under.mean(), least)), float(low), float(high), over.size)
+    estimates = means(over) / np.maximum(means(under), least)
+    return report.percentile_interval(over.mean() / max(under.mean(), least), estimates, over.size)
 
 
-def _counts(rng: np.random.Generator, count: int) -> np.ndarray:
+def _shares(rng: np.random.Generator, count: int) -> np.ndarray:
     """Shares ``[R, count]`` of what is drawn again."""
-    return rng.multinomial(count, np.full(count, 1 / count), report.RESAMPLES) / count
+    return drawn_again(count, rng) / count
 
 
 def ratios(game: Mapping[str, Sequence[Evaluation]], settings: argparse.Namespace) -> dict[str, report.Interval]:

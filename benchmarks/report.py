@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from world_model.intervals import LEVEL, RESAMPLES, Interval, bootstrap  # noqa: F401 - benchmarks report with these
+from world_model.intervals import Interval, bootstrap, drawn_again, percentile_interval  # noqa: F401 - for all
 from world_model.tables import markdown_table  # noqa: F401 - and print their results with it
 
 PEAK = 255.0  # of uint8 pictures
@@ -69,9 +69,8 @@ def crossed_bootstrap(values: np.ndarray, seed: int = 0) -> Interval:
     if not values.size:
         raise ValueError(f"there are no values in an array of the shape {values.shape}; give at least one")
     rng = np.random.default_rng(seed)
-    rows, columns = (rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n for n in values.shape)
-    low, high = np.quantile(((rows @ values) * columns).sum(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(values.mean()), float(low), float(high), values.size)
+    rows, columns = (drawn_again(count, rng) / count for count in values.shape)
+    return percentile_interval(values.mean(), ((rows @ values) * columns).sum(1), values.size)
 
 
 def machine() -> dict[str, object]:

@@ -33,6 +33,7 @@ import torch
 from benchmarks import report
 from benchmarks.fidelity import load_clips
 from world_model.checkpoint import load_world
+from world_model.intervals import members
 from world_model.reward import RewardHeads, check_fit, heads_of, read_heads
 from world_model.training.reward import chances_of
 from world_model.training.reward_data import Judged, choose_cases, generated_runs, true_runs
@@ -88,11 +89,10 @@ def told(heads: RewardHeads, runs: Judged) -> dict[str, Told]:
 
 def intervals(said: Told, levels: Sequence[object], seed: int) -> dict[str, report.Interval]:
     """Every measure with its interval over levels, one label per run; nan where there is nothing to measure."""
-    labels = np.unique(np.asarray(levels), return_inverse=True)[1]
-    members = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    together = members(levels)
     rng = np.random.default_rng(seed)
     drawn = [
-        said.of(np.concatenate([members[k] for k in rng.integers(len(members), size=len(members))])).measures()
+        said.of(np.concatenate([together[k] for k in rng.integers(len(together), size=len(together))])).measures()
         for _ in range(RESAMPLES)
     ]
     whole = said.measures()
@@ -100,10 +100,7 @@ def intervals(said: Told, levels: Sequence[object], seed: int) -> dict[str, repo
 
 
 def _interval(value: float, drawn: np.ndarray, count: int) -> report.Interval:
-    drawn = drawn[np.isfinite(drawn)]
-    tail = (1 - report.LEVEL) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail]) if len(drawn) else (np.nan, np.nan)
-    return report.Interval(value, float(low), float(high), count)
+    return report.percentile_interval(value, drawn[np.isfinite(drawn)], count)
 
 
 def judged_kinds(heads: RewardHeads, true: Judged, generated: Judged) -> dict[str, dict[str, Told]]:

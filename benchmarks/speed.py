@@ -228,7 +228,6 @@ def main(settings: argparse.Namespace) -> None:
         raise ValueError(f"--device {settings.device} is for --cumulative; the columns are measured on the CPU")
     began = time.monotonic()
     world = load_world(settings.world, dtype=settings.dtype)
-    per_slot = world.config.video.frame_rate / (world.config.chunk_latents * world.config.codec.temporal_factor)
     cost = arithmetic(begin(world, 1, settings.seed, settings.steps), np.random.default_rng(settings.seed))
     peaks = [matrix_peak(settings.dtype)]
 
@@ -250,7 +249,7 @@ def main(settings: argparse.Namespace) -> None:
     rows = []
     for slots, rates in measured.items():
         share = cost * rates[WORLD].mean / peak
-        bounds = [f"{slots * per_slot:.3g}", f"{peak / cost:.3g}", f"{100 * share:.0f} %"]
+        bounds = [f"{slots * world.config.chunk_rate:.3g}", f"{peak / cost:.3g}", f"{100 * share:.0f} %"]
         rows.append([slots, *(str(rates[name]) for name in names), *bounds])
     header = ["slots", *names, "real time (floor)", "matrix peak (ceiling)", "world's share of it"]
     print(report.markdown_table(header, rows))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from world_model.config import WorldConfig, from_json, to_json
+from world_model.files import whole
 from world_model.world import World
 
 if TYPE_CHECKING:
@@ -31,12 +30,10 @@ def save_world(world: World, folder: Path, dtype: torch.dtype = torch.bfloat16) 
     """
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.detach().cpu().to(dtype).contiguous() for name, value in world.state_dict().items()}
-    part = f".{uuid.uuid4().hex}.tmp"
-    save_file(weights, folder / (WEIGHTS + part))
-    (folder / (WEIGHTS + part)).chmod(0o644)  # safetensors writes for the owner alone; worlds are shared
-    (folder / ("config.json" + part)).write_text(to_json(world.config))
-    os.replace(folder / (WEIGHTS + part), folder / WEIGHTS)
-    os.replace(folder / ("config.json" + part), folder / "config.json")
+    with whole(folder / "config.json") as config, whole(folder / WEIGHTS) as part:
+        config.write_text(to_json(world.config))
+        save_file(weights, part)
+        part.chmod(0o644)  # safetensors writes for the owner alone; worlds are shared
 
 
 def find_world(name_or_path: str | Path) -> Path:

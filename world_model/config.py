@@ -254,6 +254,11 @@ class WorldConfig:
             )
 
     @property
+    def chunk_rate(self) -> float:
+        """Chunks a second in real time, each of which is one step of an environment."""
+        return self.video.frame_rate / (self.chunk_latents * self.codec.temporal_factor)
+
+    @property
     def latent_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of one latent frame."""
         factor = self.codec.spatial_factor

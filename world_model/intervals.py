@@ -43,14 +43,34 @@ def bootstrap(
         ValueError: for no values, or another number of groups than values.
     """
     values = np.asarray(values, dtype=np.float64)
-    labels = np.arange(len(values)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    if not len(values) or len(labels) != len(values):
+    groups = range(len(values)) if groups is None else groups
+    if not len(values) or len(groups) != len(values):
         raise ValueError(
-            f"there are {len(values)} values and {len(labels)} groups; give at least one, and as many of each"
+            f"there are {len(values)} values and {len(groups)} groups; give at least one, and as many of each"
         )
-    members = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(members), size=(RESAMPLES, len(members)))
-    estimates = [statistic(values[np.concatenate([members[k] for k in row])]) for row in drawn]
-    low, high = np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(statistic(values)), float(low), float(high), len(values))
+    together = members(groups)
+    drawn = np.random.default_rng(seed).integers(len(together), size=(RESAMPLES, len(together)))
+    estimates = [statistic(values[np.concatenate([together[k] for k in row])]) for row in drawn]
+    return percentile_interval(statistic(values), estimates, len(values))
+
+
+def percentile_interval(estimate: float, estimates: Sequence[float] | np.ndarray, count: int) -> Interval:
+    """An estimate with the interval that holds 95 % of the ``estimates [R]`` of resamples; nan for no resamples."""
+    low, high = ends(estimates) if len(estimates) else (np.nan, np.nan)
+    return Interval(float(estimate), float(low), float(high), count)
+
+
+def ends(estimates: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Between which 95 % of the ``estimates [R, ...]`` of resamples lie: ``[2, ...]``."""
+    return np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+
+
+def drawn_again(count: int, rng: np.random.Generator) -> np.ndarray:
+    """How often each of ``count`` values is drawn in every resample, int64 ``[R, count]``."""
+    return rng.multinomial(count, np.full(count, 1 / count), RESAMPLES)
+
+
+def members(groups: Sequence[object]) -> list[np.ndarray]:
+    """The places of each group's members, in the groups' order."""
+    labels = np.unique(np.asarray(groups), return_inverse=True)[1]
+    return [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]

@@ -8,8 +8,6 @@ likely it ended the task if it did. Where the members disagree, the answer is no
 from __future__ import annotations
 
 import hashlib
-import os
-import uuid
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +21,7 @@ from world_model.checkpoint import read_weights
 from world_model.codec import CausalCodec
 from world_model.config import RewardConfig, from_json, to_json
 from world_model.controls import ACTION_DIM, PITCH, YAW
+from world_model.files import whole
 from world_model.world import World
 
 REWARD_FILE = "reward.safetensors"
@@ -103,15 +102,11 @@ class RewardHeads(nn.Module):
 
 def save_heads(heads: RewardHeads, file: Path) -> None:
     """Write heads as bfloat16, their configuration in the header, under a temporary name that is then renamed."""
-    part = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
     weights = {name: value.detach().cpu().to(torch.bfloat16) for name, value in heads.state_dict().items()}
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with whole(file) as part:
         save_file(weights, part, metadata={"config": to_json(heads.config)})
         part.chmod(0o644)  # safetensors writes for the owner alone; worlds are shared
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read_heads(file: Path) -> RewardHeads:

@@ -60,6 +60,11 @@ class World(nn.Module):
         return self.config.name
 
     @property
+    def evaluations(self) -> int:
+        """Network evaluations of a chunk, unless a stream is asked for another number."""
+        return self.config.flow.sampling_steps
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.transformer.head.weight.device

@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from world_model.data.doom.task_names import TASK_NAMES
 from wp2env.tasks import RewardOut, RewardSource, TaskContext
 
-WALK_TO_BALL = "walk to the red ball"
-COLLECT_PACKS = "collect health packs"
-REACH_EXIT = "reach the exit"
 ENDS = 0.5  # probability from which on an event is taken to have ended its task
 
 
@@ -132,6 +130,4 @@ class NamedTask:
             raise ValueError(f"the reward heads know {known}, not {self.name!r}; choose one of these or train others")
 
 
-NAMED_TASKS: dict[str, Callable[[], RewardSource]] = {
-    name: partial(NamedTask, name) for name in (WALK_TO_BALL, COLLECT_PACKS, REACH_EXIT)
-}
+NAMED_TASKS: dict[str, Callable[[], RewardSource]] = {name: partial(NamedTask, name) for name in TASK_NAMES}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from world_model.controls import ACTION_DIM, FIRST_PERSON, NOTHING, PERSPECTIVE, StructuredCaption
+from world_model.files import whole
 from wp2env.spaces import as_array
 
 BANK_FILE = "starts.safetensors"
@@ -97,14 +97,9 @@ class StartBank:
             tensors["actions"] = np.ascontiguousarray(self.actions, dtype=np.float32)
         if self.origins is not None:
             notes["origins"] = json.dumps(list(self.origins))
-        file = Path(file)
-        part = file.with_name(f".{file.name}.{os.getpid()}")
-        try:
+        with whole(Path(file)) as part:
             save_file(tensors, str(part), metadata=notes)
             part.chmod(0o644)  # safetensors writes for the owner alone; banks are shared
-            os.replace(part, file)
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def find_bank(given: str | Path | StartBank | None, world_folder: Path | None) -> StartBank | None:

@@ -6,14 +6,10 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from gymnasium.vector import AutoresetMode
-from tqdm import tqdm
-
-from agents.evaluate import Evaluation, as_numbers, evaluate, gaps
-from agents.film import FILMED, Film, write_film
-from agents.places import DEFAULT_TASK, EPISODE_STEPS, GAME, PLACES, WORLD, make_env
-from agents.policies import load_policy
+from agents.evaluate import Evaluation, as_numbers, by_place, gaps
+from agents.film import FILMED, write_film
+from agents.places import DEFAULT_TASK, EPISODE_STEPS, GAME, PLACES, WORLD
+from agents.playing import Match
 from world_model.checkpoint import DTYPES
 from world_model.data.store import write_json
 from world_model.intervals import Interval
@@ -53,23 +49,27 @@ def main(settings: argparse.Namespace) -> None:
         check_video(settings.video)
     if settings.json is not None and not settings.json.parent.is_dir():
         raise ValueError(f"the folder {settings.json.parent} does not exist; make it first")
-    starts = _starts(settings, places)
-    films = {place: Film(min(FILMED, len(starts)) if settings.video is not None else 0) for place in places}
-    evaluations, rate = {}, 1.0
-    for place in places:
-        evaluations[place], rate = _play(settings, place, starts, films[place])
+    episodes = _episodes(settings, places)
+    match = Match(
+        task=settings.task, starts=settings.starts, episodes=episodes, slots=settings.envs, steps=settings.steps,
+        seed=settings.seed, world=settings.world, dtype=settings.dtype, device=settings.device,
+    )  # fmt: skip
+    filmed = FILMED if settings.video is not None else 0
+    played = {place: match.play(settings.policy, place, filmed, leave_bar=True) for place in places}
+    evaluations = {place: found.evaluation for place, found in played.items()}
     difference = gaps(evaluations[WORLD], evaluations[GAME], settings.seed) if settings.place == BOTH else {}
     print(_table(settings, evaluations, difference))
     if settings.json is not None:
         write_json(settings.json, _report(settings, evaluations, difference))
     if settings.video is not None:
-        write_film(settings.video, list(films.values()), list(evaluations.values()), rate)
-        print(f"{settings.video}: {len(films[places[0]].frames)} episodes, {' left, '.join(places)}"
+        films = [found.film for found in played.values()]
+        write_film(settings.video, films, list(evaluations.values()), played[places[-1]].rate)
+        print(f"{settings.video}: {len(films[0].frames)} episodes, {' left, '.join(places)}"
               f"{' right' if len(places) > 1 else ''}")  # fmt: skip
 
 
-def _starts(settings: argparse.Namespace, places: tuple[str, ...]) -> range:
-    """The places in the bank to play.
+def _episodes(settings: argparse.Namespace, places: tuple[str, ...]) -> int:
+    """How many of the bank's starts to play.
 
     Raises:
         ValueError: when there are none, or not so many.
@@ -83,28 +83,7 @@ def _starts(settings: argparse.Namespace, places: tuple[str, ...]) -> range:
     episodes = len(bank) if settings.episodes is None else settings.episodes
     if episodes > len(bank):
         raise ValueError(f"there are {len(bank)} starts for {episodes} episodes; ask for fewer, or give more starts")
-    return range(episodes)
-
-
-def _play(settings: argparse.Namespace, place: str, starts: range, film: Film) -> tuple[Evaluation, float]:
-    """The evaluation in one place, and how many steps a second its game takes."""
-    envs = min(settings.envs, len(starts))
-    policy = load_policy(settings.policy, num_envs=envs, seed=settings.seed)
-    env = make_env(
-        place, envs, task=settings.task, starts=settings.starts, world=settings.world, action_mode=policy.action_mode,
-        autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=settings.steps, dtype=settings.dtype,
-        device=settings.device,
-    )  # fmt: skip
-    with tqdm(total=len(starts), unit="episode", desc=f"in the {place}") as bar:
-
-        def watch(episode: int, frame: np.ndarray) -> None:
-            film(episode, frame)
-            bar.update(max(0, episode + 1 - bar.n))
-
-        try:
-            return evaluate(policy, env, starts, settings.steps, settings.seed, watch), env.metadata["render_fps"]
-        finally:
-            env.close()
+    return episodes
 
 
 def _table(
@@ -125,9 +104,6 @@ def _report(
 ) -> dict[str, object]:
     return {
         "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(settings).items()},
-        "places": {
-            place: {"means": as_numbers(found.intervals(settings.seed)), "episodes": found.as_dict()}
-            for place, found in evaluations.items()
-        },
+        "places": by_place(evaluations, settings.seed),
         "world - game": as_numbers(difference),
     }

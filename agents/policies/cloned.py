@@ -11,10 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from agents.policies.card import PolicyCard
+from agents.policies.convolutions import FEATURES, convolutions
 from agents.policies.protocol import check_pictures
 from agents.policies.simple import MENU
-
-WIDTHS, HIDDEN = (16, 32, 32), 128
 
 
 class CloneNetwork(nn.Module):
@@ -22,16 +21,8 @@ class CloneNetwork(nn.Module):
 
     def __init__(self, frame_size: tuple[int, int]) -> None:
         super().__init__()
-        first, second, third = WIDTHS
-        self.look = nn.Sequential(
-            nn.Conv2d(3, first, kernel_size=4, stride=4), nn.ReLU(),
-            nn.Conv2d(first, second, kernel_size=4, stride=2, padding=1), nn.ReLU(),
-            nn.Conv2d(second, third, kernel_size=3, padding=1), nn.ReLU(),
-            nn.Flatten(),
-        )  # fmt: skip
-        with torch.no_grad():
-            features = self.look(torch.zeros(1, 3, *frame_size)).shape[1]
-        self.choose = nn.Sequential(nn.Linear(features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, len(MENU)))
+        self.look, seen = convolutions(3, frame_size)
+        self.choose = nn.Sequential(nn.Linear(seen, FEATURES), nn.ReLU(), nn.Linear(FEATURES, len(MENU)))
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.choose(self.look(pictures.permute(0, 3, 1, 2).float() / 255))

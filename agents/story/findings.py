@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agents.evaluate import SUCCESS, Evaluation, as_numbers, gaps
+from agents.evaluate import SUCCESS, Evaluation, as_numbers, by_place, gaps
 from agents.places import DEFAULT_TASK, GAME, PLACES, WORLD
 from world_model.intervals import Interval
 from world_model.tables import markdown_table
@@ -91,17 +91,11 @@ class Findings:
             "steps": self.steps,
             "seconds": dict(self.seconds),
             "policies": {
-                name: {**self._places(places), "world - game": as_numbers(self.gap(name))}
+                name: {**by_place(places, self.story.seed), "world - game": as_numbers(self.gap(name))}
                 for name, places in self.policies.items()
             },
             "after - before": as_numbers({place: self.gain(place) for place in PLACES}),
-            "curve": [{"steps": steps, **self._places(places)} for steps, places in self.curve],
-        }
-
-    def _places(self, places: Places) -> dict[str, Any]:
-        return {
-            place: {"means": as_numbers(found.intervals(self.story.seed)), "episodes": found.as_dict()}
-            for place, found in places.items()
+            "curve": [{"steps": steps, **by_place(places, self.story.seed)} for steps, places in self.curve],
         }
 
 

@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
-from tqdm import tqdm
 
-from agents.evaluate import SUCCESS, Evaluation, evaluate
+from agents.evaluate import SUCCESS, Evaluation
 from agents.film import Film
-from agents.places import DEFAULT_TASK, EPISODE_STEPS, PLACES, make_env
-from agents.policies import load_policy
+from agents.places import DEFAULT_TASK, EPISODE_STEPS, PLACES
+from agents.playing import Match, Played
 from agents.story.findings import Places, Story, percent, success
+from world_model.files import whole
 
 SLOTS = 16  # episodes side by side
 
 
-@dataclass(frozen=True)
-class Played:
-    """Episodes of one policy in one place.
-
-    Attributes:
-        evaluation: how they went.
-        film: the pictures of the first ones.
-        rate: pictures a second.
-    """
-
-    evaluation: Evaluation
-    film: Film
-    rate: float
-
-    def save(self, file: Path) -> None:
-        """Write them under a temporary name and rename it; `load_played` is the inverse."""
-        found = self.evaluation
-        pictures = {f"film_{episode}": np.stack(frames) for episode, frames in enumerate(self.film.frames)}
-        part = file.with_name(f".{file.name}.{os.getpid()}")
-        try:
-            with part.open("wb") as opened:
-                np.savez_compressed(
-                    opened, starts=found.starts, returns=found.returns, lengths=found.lengths,
-                    successes=found.successes, rate=self.rate, filmed=len(pictures), **pictures,
-                )  # fmt: skip
-            os.replace(part, file)
-        finally:
-            part.unlink(missing_ok=True)
+def save_played(played: Played, file: Path) -> None:
+    """Write episodes under a temporary name and rename it; `load_played` is the inverse."""
+    found = played.evaluation
+    pictures = {f"film_{episode}": np.stack(frames) for episode, frames in enumerate(played.film.frames)}
+    with whole(file) as part, part.open("wb") as opened:
+        np.savez_compressed(
+            opened, starts=found.starts, returns=found.returns, lengths=found.lengths,
+            successes=found.successes, rate=played.rate, filmed=len(pictures), **pictures,
+        )  # fmt: skip
 
 
 def load_played(file: Path) -> Played:
-    """What `Played.save` wrote.
+    """What `save_played` wrote.
 
     Raises:
         ValueError: for a damaged file.
@@ -89,9 +67,8 @@ class Playhouse:
         for place in PLACES:
             file = self._file(bank, name, place)
             if not file.is_file():
-                film = Film(min(filmed, episodes))
-                played = self._play(self.starts[bank], episodes, policy, place, film)
-                played.save(file)
+                played = self._play(self.starts[bank], episodes, policy, place, filmed)
+                save_played(played, file)
                 share = success(played.evaluation, self.story.seed)
                 print(f"  {name}, in the {place}: {percent(share)} of {episodes} episodes reach the ball", flush=True)
 
@@ -110,23 +87,13 @@ class Playhouse:
     def _file(self, bank: str, name: str, place: str) -> Path:
         return self.folder / f"{bank}-{name.replace(' ', '-')}-{place}.npz"
 
-    def _play(self, starts: Path, episodes: int, policy: str, place: str, film: Film) -> Played:
-        slots, seed = min(SLOTS, episodes), self.story.seed
-        actor = load_policy(policy, num_envs=slots, seed=seed)
-        env = make_env(
-            place, slots, task=DEFAULT_TASK, starts=starts, world=self.story.world, dtype=self.story.dtype,
-            action_mode=actor.action_mode, autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=EPISODE_STEPS,
+    def _play(self, starts: Path, episodes: int, policy: str, place: str, filmed: int) -> Played:
+        story = self.story
+        match = Match(
+            task=DEFAULT_TASK, starts=starts, episodes=episodes, slots=SLOTS, steps=EPISODE_STEPS, seed=story.seed,
+            world=story.world, dtype=story.dtype,
         )  # fmt: skip
-        with tqdm(total=episodes, unit="episode", desc=f"in the {place}", leave=False) as bar:
-
-            def watch(episode: int, frame: np.ndarray) -> None:
-                film(episode, frame)
-                bar.update(max(0, episode + 1 - bar.n))
-
-            try:
-                found = evaluate(actor, env, range(episodes), EPISODE_STEPS, seed, watch)
-            finally:
-                env.close()
-        if found.successes is None:
+        played = match.play(policy, place, filmed)
+        if played.evaluation.successes is None:
             raise ValueError(f"the task {DEFAULT_TASK!r} told of no {SUCCESS} in the {place}; it cannot be judged")
-        return Played(found, film, env.metadata["render_fps"])
+        return played

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from agents.story.video import strip, write_before_after
 from agents.train import AgentRun, train_agent, untrained_agent
 from world_model.data.doom.task_starts import record_task_starts  # a missing ViZDoom is missed now, not in minutes
 from world_model.data.store import write_json
+from world_model.files import whole
 from world_model.world import World
 from wp2env.cli import demo
 from wp2env.game_starts import bank_of
@@ -207,14 +207,6 @@ def _report(findings: Findings, house: Playhouse, out: Path) -> None:
     pictures = Pictures(plots.policies(findings), plots.learning(findings), encoded.tobytes())
     demo_video = DEMO if (out / DEMO).is_file() else None
     trained = _reached(out / "agent", findings.story.steps)
-    _write_text(out / PAGE, page(findings, pictures, Shelf(trained, house.starts, demo_video, FILM)))
+    with whole(out / PAGE) as part:
+        part.write_text(page(findings, pictures, Shelf(trained, house.starts, demo_video, FILM)), encoding="utf-8")
     write_json(out / REPORT, findings.as_dict())
-
-
-def _write_text(file: Path, text: str) -> None:
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)

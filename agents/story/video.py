@@ -10,7 +10,7 @@ import numpy as np
 
 from agents.film import BORDER, GAP, LAST_SECONDS
 from agents.places import PLACES
-from agents.story.played import Played
+from agents.playing import Played
 from wp2env.cli.video import write_video
 
 MARGIN, HEADING = 84, 30  # pixels on the left and above, for words

@@ -14,8 +14,9 @@ from world_model.checkpoint import load_world
 from world_model.config import TINY, RewardConfig
 from world_model.controls import StructuredCaption
 from world_model.data.doom import tasks as engine
+from world_model.data.doom.task_names import WALK_TO_BALL
 from world_model.reward import REWARD_FILE, RewardHeads, codec_digest, read_heads, save_heads
-from wp2env.named_tasks import NAMED_TASKS, WALK_TO_BALL, NamedTask
+from wp2env.named_tasks import NAMED_TASKS, NamedTask
 from wp2env.tasks import Composite, TaskContext, make_task
 
 SLOTS = 3

@@ -17,7 +17,8 @@ pytest.importorskip("vizdoom", reason="the Doom engine is an optional extra")
 import wp2env
 from world_model.controls import FIRST_PERSON, LONGITUDINAL, NOTHING, PERSPECTIVE, THIRD_PERSON, YAW
 from world_model.data.doom.game import DoomGame
-from world_model.data.doom.levels import NAMED_GOAL, random_level
+from world_model.data.doom.levels import random_level
+from world_model.data.doom.task_names import NAMED_GOAL, WALK_TO_BALL
 from world_model.data.doom.task_starts import record_task_starts
 from wp2env import game_starts
 from wp2env.game_starts import bank_of
@@ -26,7 +27,7 @@ from wp2env.starts import StartBank
 from wp2env.tasks import RewardOut, TaskContext
 from wp2env.true_game import TrueGameEnv, TrueGameVectorEnv
 
-TASK = f"walk to the {NAMED_GOAL}"
+TASK = WALK_TO_BALL
 EVENT = "the lights go out"
 
 

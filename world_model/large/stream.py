@@ -25,8 +25,7 @@ from world_model.config import WorldConfig
 from world_model.controls import PERSPECTIVE, StructuredCaption
 from world_model.large.compressor import TEMPORAL_STRIDE
 from world_model.large.conditioning import SHRINK, Picture, shrunk, small_video, start_picture, video_uint8
-from world_model.large.few_step import CALLS
-from world_model.large.generate import STEPS, draw_noise, make_chunk, start_rollout
+from world_model.large.generate import draw_noise, make_chunk, start_rollout
 from world_model.large.rollout import RolloutState
 from world_model.slot_checks import (
     action_batch,
@@ -85,10 +84,10 @@ class LargeStream:
         self, world: LoadedWorld, num_slots: int, *, sampling_steps: int | None = None, temperature: float = 1.0
     ) -> None:
         check_stream(num_slots, temperature)
-        if world.large.few_step and sampling_steps not in (None, len(CALLS)):
+        if world.large.few_step and sampling_steps not in (None, world.evaluations):
             raise ValueError(
-                f"sampling_steps is {sampling_steps} and this world was distilled to {len(CALLS)} network "
-                f"evaluations; leave it out or give {len(CALLS)}"
+                f"sampling_steps is {sampling_steps} and this world was distilled to {world.evaluations} network "
+                f"evaluations; leave it out or give {world.evaluations}"
             )
         if sampling_steps is not None and sampling_steps < 1:
             raise ValueError(f"sampling_steps is {sampling_steps}; a chunk needs at least 1 network evaluation")
@@ -97,7 +96,7 @@ class LargeStream:
         self.latents_per_chunk = self.config.chunk_latents
         self.frames_per_latent = self.config.codec.temporal_factor
         self.frame_shape = (self.config.video.height, self.config.video.width, 3)
-        self._steps = STEPS if sampling_steps is None else sampling_steps
+        self._steps = world.evaluations if sampling_steps is None else sampling_steps
         self._tokens = lru_cache(KEPT_CAPTIONS)(self._encode)
         self._slots: list[Slot | None] = [None] * num_slots
         _, height, width = self.config.latent_shape

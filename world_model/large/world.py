@@ -13,8 +13,9 @@ from world_model.config import WorldConfig
 from world_model.large.companions import open_codec, open_text
 from world_model.large.conditioning import StreamingCodec
 from world_model.large.expert import Expert
+from world_model.large.few_step import CALLS
 from world_model.large.folder import LargeWorld, load_large_world, read_large_world
-from world_model.large.generate import chunk_latents
+from world_model.large.generate import STEPS, chunk_latents
 from world_model.large.stream import LargeStream
 from world_model.large.swapping import SwappedExperts
 
@@ -45,6 +46,11 @@ class LoadedWorld:
     def name(self) -> str:
         """The configuration's name."""
         return self.config.name
+
+    @property
+    def evaluations(self) -> int:
+        """Network evaluations of a chunk, unless a stream is asked for another number; guided ones count once."""
+        return len(CALLS) if self.large.few_step else STEPS
 
     def named_children(self) -> Iterator[tuple[str, nn.Module]]:
         """The networks by name, as of a module."""

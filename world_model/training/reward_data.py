@@ -5,7 +5,6 @@ them under the recorded actions. Heads only ever judge generated latents, so the
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -20,6 +19,7 @@ from world_model.codec import to_unit
 from world_model.data.clips import Clip
 from world_model.data.joined import JoinedStore
 from world_model.data.store import ClipStore, sha256_of
+from world_model.files import whole
 from world_model.rollout import WorldStream
 from world_model.world import World
 
@@ -196,9 +196,8 @@ class RunsOf:
         file.parent.mkdir(parents=True, exist_ok=True)
         named = zip(("true", "generated"), pair, strict=True)
         tensors = {f"{kind}.{item.name}": getattr(runs, item.name) for kind, runs in named for item in fields(Judged)}
-        part = file.with_suffix(f".{os.getpid()}.tmp")
-        save_file(tensors, part)
-        os.replace(part, file)
+        with whole(file) as part:
+            save_file(tensors, part)
 
     def _key(self, store: JoinedStore, rollouts: int) -> str:
         weights = "" if self.world.path is None else sha256_of(Path(self.world.path) / WEIGHTS)

@@ -29,6 +29,8 @@ def main(settings: argparse.Namespace) -> None:
     print(f"\nworld       {config.name}, {folder}")
     print(f"pictures    {config.video.width}x{config.video.height}, {config.video.frame_rate:g} a second")
     print(f"chunk       {config.chunk_latents} latents of {config.codec.temporal_factor} frames")
+    frames = config.chunk_latents * config.codec.temporal_factor
+    print(f"evaluations {world.evaluations / frames:g} of the network a frame, {world.evaluations} a chunk")
     heads = heads_of(world)
     print(f"rewards     {'none are learned' if heads is None else ', '.join(heads.tasks)}")
     print("parameters  " + ", ".join(f"{name} {count / 1e6:.2f} M" for name, count in parameters.items()))

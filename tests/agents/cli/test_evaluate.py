@@ -7,7 +7,7 @@ import json
 import imageio.v2 as imageio
 import pytest
 
-from agents.cli import evaluate as command
+from agents import playing
 from agents.evaluate import evaluate
 
 
@@ -31,7 +31,7 @@ def test_a_table_a_report_and_a_video_come_out(play, tmp_path):
 
 def test_both_places_are_compared_start_by_start(play, corridor, folder, tmp_path, monkeypatch):
     """Places that are drawn by hand, so that this needs no game."""
-    monkeypatch.setattr(command, "make_env", lambda place, envs, **arguments: corridor(envs))
+    monkeypatch.setattr(playing, "make_env", lambda place, envs, **arguments: corridor(envs))
     file, video = tmp_path / "both.json", tmp_path / "both.mp4"
     starts = folder / "starts.safetensors"
     answer = play("idle", "--in", "both", "--starts", starts, "--json", file, "--video", video)
@@ -48,7 +48,7 @@ def test_fewer_episodes_and_slots_may_be_asked_for(play, monkeypatch):
         asked.update(slots=env.num_envs, starts=list(starts))
         return evaluate(policy, env, starts, *more)
 
-    monkeypatch.setattr(command, "evaluate", spy)
+    monkeypatch.setattr(playing, "evaluate", spy)
     assert play("idle", "--task", "explore", "--episodes", 1).code == 0
     assert asked == {"slots": 1, "starts": [0]}
 

@@ -8,8 +8,8 @@ import pytest
 from agents.evaluate import Evaluation
 from agents.film import Film
 from agents.places import GAME, WORLD
+from agents.playing import Played
 from agents.story.findings import AFTER, BEFORE, RANDOM, SCRIPTED, Findings, Story
-from agents.story.played import Played
 
 EPISODES = 10
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from agents import playing
 from agents.places import GAME, PLACES, WORLD
-from agents.story import played as module
 from agents.story.findings import Story
-from agents.story.played import Playhouse, load_played
+from agents.story.played import Playhouse, load_played, save_played
 
 
 def test_what_was_written_is_read_again(tmp_path, make_played):
     before = make_played(4)
-    before.save(tmp_path / "a.npz")
+    save_played(before, tmp_path / "a.npz")
     after = load_played(tmp_path / "a.npz")
     assert after.evaluation.as_dict() == before.evaluation.as_dict() and after.rate == 9
     assert [len(frames) for frames in after.film.frames] == [6, 7]
@@ -39,7 +39,7 @@ def house(tmp_path, monkeypatch, corridor):
         house.made.append((place, env, settings))
         return env
 
-    monkeypatch.setattr(module, "make_env", make)
+    monkeypatch.setattr(playing, "make_env", make)
     return house
 
 
@@ -66,7 +66,7 @@ def test_what_was_played_is_not_played_again(house):
 
 
 def test_nothing_is_kept_of_a_play_that_failed(house, monkeypatch):
-    monkeypatch.setattr(module, "evaluate", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(playing, "evaluate", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         house.play("test", 3, "one", "idle")
     assert not list(house.folder.iterdir())

@@ -44,7 +44,7 @@ def test_a_large_world_is_loaded_like_any_other(folder, companions, dtype):
     assert network.head.weight.dtype == (torch.float32 if dtype == "float32" else torch.bfloat16)
     assert isinstance(network.blocks[0].ffn[0], Int8Linear) == (dtype == "int8")
     assert [name for name, _ in loaded.named_children()] == ["high", "low"]
-    assert loaded.stream(2, sampling_steps=1).frame_shape == (64, 64, 3)
+    assert loaded.stream(2, sampling_steps=1).frame_shape == (64, 64, 3) and loaded.evaluations == 40
 
 
 def test_experts_swap_on_request(folder, companions):

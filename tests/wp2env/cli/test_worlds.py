@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
-from world_model.checkpoint import load_world
+from world_model.checkpoint import load_world, save_world
+from world_model.config import TINY
+from world_model.world import World
 
 
 def test_info_shows_sizes_and_versions(wp2, folder):
@@ -12,9 +15,16 @@ def test_info_shows_sizes_and_versions(wp2, folder):
     assert answer.code == 0
     assert f"{folder} has no card.md" in answer.out
     assert "pictures    32x32, 8.75 a second" in answer.out and "chunk       1 latents of 1 frames" in answer.out
+    assert "evaluations 4 of the network a frame, 4 a chunk" in answer.out
     assert "rewards     none are learned" in answer.out
     for name in ("codec", "text", "transformer", "compressor", "torch", "gymnasium"):
         assert name in answer.out
+
+
+def test_info_counts_the_evaluations_of_a_chunk_for_each_of_its_frames(wp2, tmp_path):
+    config = replace(TINY, chunk_latents=4, flow=replace(TINY.flow, sampling_steps=2))
+    save_world(World.random(config), tmp_path)
+    assert "evaluations 0.5 of the network a frame, 2 a chunk" in wp2("info", "--world", tmp_path).out
 
 
 def test_info_shows_the_card(wp2, folder, tmp_path):

@@ -10,12 +10,12 @@ import numpy as np
 from world_model.data.doom import actors, art
 from world_model.data.doom.actors import EXIT, HEALTH_PACK, OBJECTS, ObjectKind
 from world_model.data.doom.maps import CELL, SOLID, GridMap, Sector
+from world_model.data.doom.task_names import NAMED_GOAL
 from world_model.data.doom.wad import write_wad
 
 PITCH = 11  # cells between neighbouring room centres
 ROOM_CELLS = (7, 10)  # a room's side: 7 to 9 cells, so that a wall is seldom closer than a few steps
 CORRIDOR_WIDTH = 2
-NAMED_GOAL = "red ball"  # every level has one; it is what the walking task names
 LIGHTS = {"bright": 255, "well lit": 216, "dim": 168}
 SKY_LIGHT = {"day": 240, "dusk": 208, "night": 168}
 COURTYARD_SHARE, DOOR_SHARE = 0.35, 0.4

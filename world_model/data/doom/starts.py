@@ -8,8 +8,9 @@ import numpy as np
 
 from world_model.data.doom.actors import ARMOUR, CHARACTERS, EXIT, HEALTH_PACK, WEAPONS
 from world_model.data.doom.engine import Look, Start
-from world_model.data.doom.levels import NAMED_GOAL, Level, Placed, centre
+from world_model.data.doom.levels import Level, Placed, centre
 from world_model.data.doom.navigation import fits, sees
+from world_model.data.doom.task_names import NAMED_GOAL
 from world_model.data.doom.tasks import distance
 
 ARMED = 0.75  # share of figures that hold a weapon

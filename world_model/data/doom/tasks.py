@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from world_model.data.doom import task_names
 from world_model.data.doom.actors import EXIT, HEALTH_PACK
-from world_model.data.doom.levels import NAMED_GOAL, Placed
+from world_model.data.doom.levels import Placed
 from world_model.data.doom.motion import X, Y
 from world_model.data.doom.scene import Scene
 
@@ -50,7 +51,7 @@ class WalkTo:
 class CollectHealth:
     """Reward 1 per health pack picked up; the end when none is left, picked up or vanished."""
 
-    name: str = "collect health packs"
+    name: str = task_names.COLLECT_PACKS
     target: str = HEALTH_PACK
 
     def targets(self, scene: Scene) -> list[Placed]:
@@ -62,8 +63,8 @@ class CollectHealth:
         return PACK_BONUS * packs_taken, not self.targets(scene)
 
 
-WALK_TO_GOAL = WalkTo(f"walk to the {NAMED_GOAL}", NAMED_GOAL, TOUCH)
-REACH_EXIT = WalkTo("reach the exit", EXIT, ENTER)
+WALK_TO_GOAL = WalkTo(task_names.WALK_TO_BALL, task_names.NAMED_GOAL, TOUCH)
+REACH_EXIT = WalkTo(task_names.REACH_EXIT, EXIT, ENTER)
 COLLECT_HEALTH = CollectHealth()
 TASKS = (WALK_TO_GOAL, COLLECT_HEALTH, REACH_EXIT)
 EXPLORE = "explore"  # the task of whoever goes nowhere in particular; it has no true reward

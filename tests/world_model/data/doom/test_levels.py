@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from world_model.data.doom import art
 from world_model.data.doom.actors import EXIT, HEALTH_PACK
-from world_model.data.doom.levels import LIGHTS, NAMED_GOAL, SKY_LIGHT, centre, random_level
+from world_model.data.doom.levels import LIGHTS, SKY_LIGHT, centre, random_level
 from world_model.data.doom.navigation import cell_of, shortest_path
 from world_model.data.doom.recipe import LEVEL_SEEDS, Recipe
 from world_model.data.doom.scene import Scene, listing
+from world_model.data.doom.task_names import NAMED_GOAL
 
 SEEDS = range(30)
 

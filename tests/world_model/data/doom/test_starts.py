@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from world_model.data.doom.levels import NAMED_GOAL, random_level
+from world_model.data.doom.levels import random_level
 from world_model.data.doom.starts import FAR_GOAL, NEAR_GOAL, OFF_GOAL, choose_start_facing
+from world_model.data.doom.task_names import NAMED_GOAL
 from world_model.data.doom.tasks import distance
 
 

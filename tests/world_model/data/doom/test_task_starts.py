@@ -13,11 +13,12 @@ pytest.importorskip("vizdoom", reason="the Doom engine is an optional extra")
 from world_model.controls import FIRST_PERSON, NOTHING, PERSPECTIVE, YAW
 from world_model.data.doom import task_starts
 from world_model.data.doom.engine import FIELD_OF_VIEW
-from world_model.data.doom.levels import NAMED_GOAL, random_level
+from world_model.data.doom.levels import random_level
 from world_model.data.doom.recipe import LEVEL_SEEDS
+from world_model.data.doom.task_names import WALK_TO_BALL
 from world_model.data.doom.task_starts import TARGETS, record_task_starts
 
-WALK = f"walk to the {NAMED_GOAL}"
+WALK = WALK_TO_BALL
 HALF_VIEW = math.degrees(math.atan(math.tan(math.radians(FIELD_OF_VIEW / 2)) * 3 / 4))  # of the square that is kept
 
 

@@ -1,7 +1,7 @@
 """Runs `wp2 train doom` several times in this process, which a launcher may have started as one of two.
 
-It prints a line for every stage whose networks are split, with their number. The argument is a JSON list of command lines. Nothing is calculated in bf16, which rounds the sum over a batch and the
-sum of its halves differently.
+The argument is a JSON list of command lines. Nothing is calculated in bf16, which rounds the sum over a batch and the
+sum of its halves differently. A line is printed for every stage whose networks are split, with their number.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Weights, gradients and optimiser state are counted from the modules on the meta 
 the real modules run there forward and, in training, backward, and the bytes that are alive at once are followed, with
 attention in torch's fused form, which keeps its inputs, its output and one float32 per query.
 
-The division among GPUs is that of `training.sharding` with bf16 computation: what is one value per parameter of a block
-is split, what is outside the blocks is not; a GPU holds the block that it computes and the next one whole, and every
-GPU has a batch, hence activations and a key-value cache, of its own.
+The division among GPUs is that of `training.sharding` with bf16 computation: what is one value per parameter is split
+for the matrices of the blocks and whole for the little else; a GPU holds the block that it computes and the next one
+whole, and every GPU has a batch, hence activations and a key-value cache, of its own.
 """
 
 from __future__ import annotations
@@ -73,21 +73,21 @@ class Sizes(NamedTuple):
     """How many parameters networks have."""
 
     all: int
-    in_blocks: int
-    largest_block: int
+    split: int  # in the matrices of the blocks
+    gathered: int  # of these in the largest block
 
     def each(self, what: str, size: int) -> Item:
         """What takes ``size`` bytes for each parameter."""
-        return Item(what, size * self.all, size * self.in_blocks)
+        return Item(what, size * self.all, size * self.split)
 
     def computing(self, gpus: int) -> tuple[Item, Item]:
         """What computation adds in training: bf16 copies of weights that are whole, and on several GPUs blocks that
         come and gradients that go, which are averaged in float32."""
-        whole = self.all - self.in_blocks if gpus > 1 else self.all
+        whole = self.all - self.split if gpus > 1 else self.all
         passing = (GATHERED_BLOCKS + 1) * COMPUTE.itemsize + MASTER.itemsize if gpus > 1 else 0
         return (
             Item("weights in bf16", whole * COMPUTE.itemsize),
-            Item("gathered blocks and gradients", passing * self.largest_block),
+            Item("gathered blocks and gradients", passing * self.gathered),
         )
 
 
@@ -152,7 +152,7 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
                 grow_cache(expert, history, batch)
     items = (
         sizes.each("weights", experts * COMPUTE.itemsize),
-        Item("gathered blocks", GATHERED_BLOCKS * sizes.largest_block * COMPUTE.itemsize if gpus > 1 else 0),
+        Item("gathered blocks", GATHERED_BLOCKS * sizes.gathered * COMPUTE.itemsize if gpus > 1 else 0),
         Item("activations", max(denoising.bytes, growing.bytes)),
         Item("key-value cache", experts * (_bytes_of(kept) + _bytes_of(context))),  # and its copy with room
         Item("codec", CODECS[config.world.codec.spatial_factor] * COMPUTE.itemsize),
@@ -173,7 +173,8 @@ def on_meta(config: LargeConfig, few_step: bool = False, recompute: bool = False
 
 def sizes_of(expert: Expert) -> Sizes:
     """Parameters of an expert."""
-    blocks = [sum(value.numel() for value in block.parameters()) for block in expert.transformer.blocks]
+    matrices = {id(matrix) for matrix in expert.transformer.block_matrices()}
+    blocks = [sum(x.numel() for x in block.parameters() if id(x) in matrices) for block in expert.transformer.blocks]
     return Sizes(sum(value.numel() for value in expert.parameters()), sum(blocks), max(blocks))
 
 

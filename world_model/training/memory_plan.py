@@ -42,8 +42,8 @@ def plan_stage(config: WorldConfig, stage: str, gpus: int = 1, sharded: bool = F
     muon = {id(p) for p in kept.hidden_matrices()}
     with FusedAttention(), Peak(nn.ParameterList(trained)) as peak:
         tokens = follow(kept, kept.share(meta_batch(kept), 0, gpus))
-    blocks = [list(block.parameters()) for block in kept.world.transformer.blocks] if sharded and gpus > 1 else []
-    within = {id(p) for block in blocks for p in block}
+    network = kept.world.transformer
+    within = {id(p) for p in network.block_matrices()} if sharded and gpus > 1 else set()
 
     def item(what: str, tensors: Iterable[Tensor], values: Callable[[Tensor], int] = lambda _: 1) -> Item:
         """What has so many float32 values for each number of a tensor."""
@@ -52,8 +52,8 @@ def plan_stage(config: WorldConfig, stage: str, gpus: int = 1, sharded: bool = F
 
     computing = Sizes(
         all=sum(p.numel() for p in trained),
-        in_blocks=sum(p.numel() for p in trained if id(p) in within),
-        largest_block=max((sum(p.numel() for p in block) for block in blocks), default=0),
+        split=sum(p.numel() for p in trained if id(p) in within),
+        gathered=max(sum(p.numel() for p in block.parameters() if id(p) in within) for block in network.blocks),
     )
     items = (
         item("weights", kept.world.state_dict(keep_vars=True).values()),

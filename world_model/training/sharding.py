@@ -1,9 +1,10 @@
 """Networks whose blocks are split among processes, for worlds that do not fit on one GPU (torch's FSDP2).
 
-`accelerate launch --config_file world_model/training/accelerate/fsdp.yaml` asks for it. Each block of each network is
-gathered while it computes and is split again afterwards, its gradients too; a student, a teacher and a fake score are
-networks of their own and are never whole together. What is outside the blocks (embeddings, heads: a small part of a
-large network) is read by other methods than ``forward`` and stays whole, as do the codec and the caption encoder.
+`accelerate launch --config_file world_model/training/accelerate/fsdp.yaml` asks for it. The matrices of each block of
+each network are gathered while it computes and are split again afterwards, their gradients too; a student, a teacher
+and a fake score are networks of their own and are never whole together. What else there is of a network is small and
+stays whole: gains and biases, whose precision autocast decides on, and embeddings and heads, which are read by other
+methods than ``forward``. So do the codec and the caption encoder.
 
 Accelerate's own FSDP prepares one model with one optimiser; a stage has several networks and backward passes, so what
 the launcher was asked for is done here. Whoever looks at weights or gradients goes through the functions below:
@@ -66,19 +67,17 @@ def shard_as_asked(stage: nn.Module, accelerator: Accelerator) -> None:
 def shard_networks(module: nn.Module, mesh: DeviceMesh, compute: torch.dtype | None = None) -> int:
     """Split the blocks of every network inside ``module`` over the processes of ``mesh``; gives how many networks.
 
-    Blocks are gathered in ``compute`` (None: as their parameters are) and their inputs stay as they are: the
-    surrounding autocast decides on those. Gradients are averaged over the processes by the backward pass.
+    Matrices are gathered in ``compute`` (None: as they are), which is what autocast would make of them; their gradients
+    are averaged over the processes by the backward pass.
     """
     networks = [part for part in module.modules() if isinstance(part, VelocityTransformer)]
     policy = MixedPrecisionPolicy(compute, torch.float32 if compute else None, cast_forward_inputs=False)
     for network in networks:
-        within = set(network.blocks.parameters())
-        whole = {parameter for parameter in network.parameters() if parameter not in within}
-        for block in network.blocks:
-            # Said outright: what a pass without gradients left whole, such as a rollout, would miss the next step.
-            fully_shard(block, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
-        # As parts of one network a block is fetched while the one before it computes.
-        fully_shard(network, mesh=mesh, reshard_after_forward=True, mp_policy=policy, ignored_params=whole)
+        whole = set(network.parameters()) - set(network.block_matrices())
+        # Blocks first, and as parts of one network, so that one is fetched while the one before it computes. That they
+        # are split after each pass is said outright: one that a rollout left whole would miss the next step's update.
+        for part in (*network.blocks, network):
+            fully_shard(part, mesh=mesh, reshard_after_forward=True, mp_policy=policy, ignored_params=whole)
         _carry_masks_past(network)
     return len(networks)
 

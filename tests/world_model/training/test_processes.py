@@ -148,15 +148,16 @@ def assert_same(one: Path, two: Path, steps: int) -> None:
     for name in losses[0].keys() - {"minutes", "direction"}:  # a root mean square, averaged over processes
         assert losses[1][name] == pytest.approx(losses[0][name], rel=TOLERANCE, abs=TOLERANCE), name
     before = begun(one)
-    left, right = (load_file(path / "model.safetensors") for path in newest)
-    assert left.keys() == right.keys()
-    apart = moved = 0.0
-    for name, value in left.items():
-        torch.testing.assert_close(right[name], value, atol=TOLERANCE, rtol=TOLERANCE, equal_nan=True, msg=name)
-        if not name.startswith("watch."):
-            apart += float((right[name] - value).square().sum())
-            moved += float((value - before[name]).square().sum())
-    assert moved > 0 and apart < SHARE_APART**2 * moved
+    for file in ("model.safetensors", "averaged.safetensors"):
+        left, right = (load_file(path / file) for path in newest)
+        assert left.keys() == right.keys()
+        apart = moved = 0.0
+        for name, value in left.items():
+            torch.testing.assert_close(right[name], value, atol=TOLERANCE, rtol=TOLERANCE, equal_nan=True, msg=name)
+            if not name.startswith("watch."):
+                apart += float((right[name] - value).square().sum())
+                moved += float((value - before[name]).square().sum())
+        assert moved > 0 and apart < SHARE_APART**2 * moved
 
 
 def test_a_batch_that_does_not_split_is_answered_with_what_to_change(tiny_world, forcing):

@@ -4,9 +4,9 @@ Weights, gradients and optimiser state are counted from the modules on the meta 
 the real modules run there forward and, in training, backward, and the bytes that are alive at once are followed, with
 attention in torch's fused form, which keeps its inputs, its output and one float32 per query.
 
-The division among GPUs is that of FSDP with full sharding and bf16 computation: what is one value per parameter is
-split; a GPU holds the block that it computes and the next one whole, and every GPU has a batch, hence activations and
-a key-value cache, of its own.
+The division among GPUs is that of `training.sharding` with bf16 computation: what is one value per parameter is split
+for the matrices of the blocks and whole for the little else; a GPU holds the block that it computes and the next one
+whole, and every GPU has a batch, hence activations and a key-value cache, of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import weakref
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,15 +43,15 @@ CAPTION_ENCODER = 5_680_910_336  # parameters of umT5-XXL's
 
 @dataclass(frozen=True)
 class Item:
-    """One use of memory: its bytes before they are split, and whether they are."""
+    """One use of memory: its bytes before they are split, and how many of them are."""
 
     what: str
     bytes: int
-    sharded: bool
+    split: int = 0
 
     def per_gpu(self, gpus: int) -> int:
         """Bytes on each of ``gpus`` GPUs."""
-        return -(-self.bytes // gpus) if self.sharded else self.bytes
+        return self.bytes - self.split + -(-self.split // gpus)
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,28 @@ class Plan:
     def total(self) -> int:
         """Bytes on each GPU."""
         return sum(item.per_gpu(self.gpus) for item in self.items)
+
+
+class Sizes(NamedTuple):
+    """How many parameters networks have."""
+
+    all: int
+    split: int  # in the matrices of the blocks
+    gathered: int  # of these in the largest block
+
+    def each(self, what: str, size: int) -> Item:
+        """What takes ``size`` bytes for each parameter."""
+        return Item(what, size * self.all, size * self.split)
+
+    def computing(self, gpus: int) -> tuple[Item, Item]:
+        """What computation adds in training: bf16 copies of weights that are whole, and on several GPUs blocks that
+        come and gradients that go, which are averaged in float32."""
+        whole = self.all - self.split if gpus > 1 else self.all
+        passing = (GATHERED_BLOCKS + 1) * COMPUTE.itemsize + MASTER.itemsize if gpus > 1 else 0
+        return (
+            Item("weights in bf16", whole * COMPUTE.itemsize),
+            Item("gathered blocks and gradients", passing * self.gathered),
+        )
 
 
 def latents_of(config: LargeConfig, frames: int) -> int:
@@ -93,23 +115,22 @@ def plan_training(
     """The memory to train one network on clips of ``latents`` latents, ``batch`` of them on each GPU.
 
     With ``recompute`` the blocks' activations are computed again in the backward pass (checkpointing). On one GPU
-    nothing is gathered; there the weights have a copy in bf16 instead.
+    nothing is gathered; there all weights have a copy in bf16 instead.
     """
     expert = on_meta(config, recompute=recompute)
-    count, block = sizes_of(expert)
+    sizes = sizes_of(expert)
     with FusedAttention(), Peak(expert) as peak:
         loss, tokens = training_loss(expert, stage, latents, batch)
         loss.backward()
-    whole = count * COMPUTE.itemsize if gpus == 1 else (GATHERED_BLOCKS + 1) * block * COMPUTE.itemsize
     items = (
-        Item("weights", count * MASTER.itemsize, True),
-        Item("gradients", count * MASTER.itemsize, True),
-        Item("optimiser (AdamW)", ADAMW_MOMENTS * count * MASTER.itemsize, True),
-        Item("averaged weights", count * MASTER.itemsize, True),
-        Item("weights in bf16" if gpus == 1 else "gathered blocks and gradients", whole, False),
-        Item("activations", peak.bytes, False),
+        sizes.each("weights", MASTER.itemsize),
+        sizes.each("gradients", MASTER.itemsize),
+        sizes.each("optimiser (AdamW)", ADAMW_MOMENTS * MASTER.itemsize),
+        sizes.each("averaged weights", MASTER.itemsize),
+        *sizes.computing(gpus),
+        Item("activations", peak.bytes),
     )
-    return Plan(count, tokens, gpus, items)
+    return Plan(sizes.all, tokens, gpus, items)
 
 
 def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 1, few_step: bool = True) -> Plan:
@@ -118,7 +139,7 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
     The codec and the caption encoder count with their weights alone.
     """
     expert, experts = on_meta(config, few_step), len(config.experts)  # training has one at a time
-    count, block = sizes_of(expert)
+    sizes = sizes_of(expert)
     history = latents - config.world.chunk_latents
     own = config.world.chunk_latents * _tokens_per_latent(config)
     kept = key_values(expert, batch, cached_tokens(config, history))
@@ -130,14 +151,14 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
             if history:
                 grow_cache(expert, history, batch)
     items = (
-        Item("weights", experts * count * COMPUTE.itemsize, True),
-        Item("gathered blocks", GATHERED_BLOCKS * block * COMPUTE.itemsize if gpus > 1 else 0, False),
-        Item("activations", max(denoising.bytes, growing.bytes), False),
-        Item("key-value cache", experts * (_bytes_of(kept) + _bytes_of(context)), False),  # and its copy with room
-        Item("codec", CODECS[config.world.codec.spatial_factor] * COMPUTE.itemsize, False),
-        Item("caption encoder", CAPTION_ENCODER * COMPUTE.itemsize, False),
+        sizes.each("weights", experts * COMPUTE.itemsize),
+        Item("gathered blocks", GATHERED_BLOCKS * sizes.gathered * COMPUTE.itemsize if gpus > 1 else 0),
+        Item("activations", max(denoising.bytes, growing.bytes)),
+        Item("key-value cache", experts * (_bytes_of(kept) + _bytes_of(context))),  # and its copy with room
+        Item("codec", CODECS[config.world.codec.spatial_factor] * COMPUTE.itemsize),
+        Item("caption encoder", CAPTION_ENCODER * COMPUTE.itemsize),
     )
-    return Plan(experts * count, cached_tokens(config, history) + own, gpus, items)
+    return Plan(experts * sizes.all, cached_tokens(config, history) + own, gpus, items)
 
 
 def on_meta(config: LargeConfig, few_step: bool = False, recompute: bool = False) -> Expert:
@@ -150,10 +171,11 @@ def on_meta(config: LargeConfig, few_step: bool = False, recompute: bool = False
     return expert
 
 
-def sizes_of(expert: Expert) -> tuple[int, int]:
-    """Parameters of an expert, and of its largest part that FSDP gathers at once."""
-    parts = [sum(value.numel() for value in block.parameters()) for block in expert.transformer.blocks]
-    return sum(value.numel() for value in expert.parameters()), max(parts)
+def sizes_of(expert: Expert) -> Sizes:
+    """Parameters of an expert."""
+    matrices = {id(matrix) for matrix in expert.transformer.block_matrices()}
+    blocks = [sum(x.numel() for x in block.parameters() if id(x) in matrices) for block in expert.transformer.blocks]
+    return Sizes(sum(value.numel() for value in expert.parameters()), sum(blocks), max(blocks))
 
 
 def cached_tokens(config: LargeConfig, history: int) -> int:

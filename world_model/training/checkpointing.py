@@ -2,7 +2,7 @@
 
 A checkpoint is a folder ``step-00001234`` of safetensors files and JSON files. It is written under a temporary name
 and renamed when complete, and renamed again before it is removed, so a checkpoint that exists is whole; the newest two
-are kept.
+are kept. Its tensors are whole, too, however many processes hold their parts: any number of them can go on from it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
+
+from world_model.training.processes import is_first
+from world_model.training.sharding import gathered, like
 
 KEPT = 2
 BEST = "best"  # folder of the checkpoints that a stage judged to be its best, beside the newest ones
@@ -58,19 +61,29 @@ def trained_parameters(path: Path) -> int:
 def save(run: Path, progress: Progress, weights: dict, averaged: dict, optimizers: list, config: str) -> Path:
     """Write one checkpoint atomically and remove those older than the newest two.
 
-    A checkpoint of this step that is there already is left alone: it is the same, and there may be no other yet.
+    All processes call it together and the first one writes, which has one file's tensors whole at a time. A checkpoint
+    of this step that is there already is left alone: it is the same, and there may be no other yet.
     """
     final = run / f"step-{progress.step:08d}"
-    if final.is_dir():
-        return final
-    for unfinished in run.glob("step-*.tmp"):
-        shutil.rmtree(unfinished)
     temporary = final.with_suffix(".tmp")
-    temporary.mkdir(parents=True)
-    save_file(_contiguous(weights), temporary / "model.safetensors")
-    save_file(_contiguous(averaged), temporary / "averaged.safetensors")
-    for index, optimizer in enumerate(optimizers):
-        save_file(_flatten(optimizer), temporary / f"optimizer-{index}.safetensors")
+    writes = is_first() and not final.is_dir()
+    if writes:
+        for unfinished in run.glob("step-*.tmp"):
+            shutil.rmtree(unfinished)
+        temporary.mkdir(parents=True)
+    states = {f"optimizer-{index}": _flatten(optimizer) for index, optimizer in enumerate(optimizers)}
+    for name, tensors in ({"model": weights, "averaged": averaged} | states).items():
+        whole = gathered(tensors)
+        if writes:
+            save_file(whole, temporary / f"{name}.safetensors")
+    if writes:
+        _complete(temporary, progress, config)
+    return final
+
+
+def _complete(temporary: Path, progress: Progress, config: str) -> None:
+    """Make a checkpoint of a folder that holds its tensors."""
+    run, final = temporary.parent, temporary.with_suffix("")
     (temporary / "config.json").write_text(config)
     (temporary / "progress.json").write_text(json.dumps(asdict(progress)))
     for path in temporary.iterdir():
@@ -81,45 +94,51 @@ def save(run: Path, progress: Progress, weights: dict, averaged: dict, optimizer
     for old in checkpoints(run)[:-KEPT]:
         os.replace(old, old.with_suffix(".tmp"))
         shutil.rmtree(old.with_suffix(".tmp"))
-    return final
 
 
-def load(path: Path, optimizers: list) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
-    """Progress, weights and averaged weights of a checkpoint; the optimisers' states are restored in place.
+def load(path: Path, weights: dict, averaged: dict, optimizers: list) -> Progress:
+    """Progress of a checkpoint; its weights, averaged weights and optimisers' states are restored in place.
+
+    Tensors that are split among processes take their parts of what is read; one is whole at a time.
 
     Raises:
         ValueError: when an optimiser has other parameters than the checkpoint's.
     """
     for index, optimizer in enumerate(optimizers):
-        _unflatten(optimizer, load_file(path / f"optimizer-{index}.safetensors"), path)
-    return _progress(path), load_file(path / "model.safetensors"), load_file(path / "averaged.safetensors")
+        _restore_optimizer(optimizer, path / f"optimizer-{index}.safetensors")
+    _restore(weights, path / "model.safetensors")
+    _restore(averaged, path / "averaged.safetensors")
+    return _progress(path)
 
 
 def _progress(path: Path) -> Progress:
     return Progress(**json.loads((path / "progress.json").read_text()))
 
 
-def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-
-
 def _flatten(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """``{"<parameter index>.<name>": tensor}``; rates and other settings are in the configuration."""
     state = optimizer.state_dict()["state"]
     flat = {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
-    return _contiguous({name: torch.as_tensor(value) for name, value in flat.items()})
+    return {name: torch.as_tensor(value) for name, value in flat.items()}
 
 
-def _unflatten(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor], path: Path) -> None:
+@torch.no_grad()
+def _restore(tensors: dict[str, Tensor], file: Path) -> None:
+    with safe_open(file, framework="pt") as reader:
+        for name, tensor in tensors.items():
+            tensor.copy_(like(tensor, reader.get_tensor(name)))
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, file: Path) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in flat.items():
-        index, name = key.split(".", 1)
-        state.setdefault(int(index), {})[name] = value
-    complete = optimizer.state_dict()
-    count = sum(len(group["params"]) for group in complete["param_groups"])
-    if state and max(state) >= count:
-        raise ValueError(f"{path} holds {max(state) + 1} optimiser states for {count} parameters; start another run")
-    optimizer.load_state_dict({"state": state, "param_groups": complete["param_groups"]})
+    with safe_open(file, framework="pt") as reader:
+        for key in reader.keys():
+            index, name = key.split(".", 1)
+            if int(index) >= len(parameters):
+                raise ValueError(f"{file} holds states of more than {len(parameters)} parameters; start another run")
+            state.setdefault(int(index), {})[name] = like(parameters[int(index)], reader.get_tensor(key))
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def _flush(path: Path) -> None:

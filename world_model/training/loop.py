@@ -2,7 +2,7 @@
 
 A stage is a module whose ``forward(batch)`` is its loss and whose ``batch(generator, step)`` draws everything random,
 so step ``k`` of a run is a function of the seed and ``k`` alone and a resumed run sees what an undisturbed one sees.
-Several processes share the rows of every batch (`processes`).
+Several processes share the rows of every batch (`processes`), and the weights if asked to (`sharding`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from tqdm import tqdm
 
 from world_model.config import TrainingConfig
-from world_model.training import checkpointing, processes
+from world_model.training import checkpointing, processes, sharding
 from world_model.training.interruption import Interruption
 from world_model.training.losses import append_loss, rewind_losses
 from world_model.training.optimizer import ExponentialMovingAverage, build_optimizers, schedule
@@ -64,29 +64,24 @@ def train(
     processes.joined(device)
     accelerator = Accelerator(cpu=device == "cpu", mixed_precision="bf16", log_with="tensorboard", project_dir=str(run))
     run.mkdir(parents=True, exist_ok=True)
+    sharding.shard_as_asked(stage, accelerator)
+    # Without DDP, which knows neither stages with several backward passes nor steps that leave parameters unused.
+    model = accelerator.prepare_model(stage, evaluation_mode=True)
     optimizers = build_optimizers(stage, config)
     progress = checkpointing.Progress()
     average = ExponentialMovingAverage(stage.weights(), config.ema_decay)
     existing = checkpointing.checkpoints(run)
     if existing:
-        progress, weights, averaged = checkpointing.load(existing[-1], optimizers)
-        with torch.no_grad():
-            for name, value in stage.weights().items():
-                value.copy_(weights[name])
-        average.values = {name: averaged[name].clone() for name in average.values}
+        progress = checkpointing.load(existing[-1], stage.weights(), average.values, optimizers)
         progress.interrupted = False
         accelerator.print(f"continuing {run} at step {progress.step} after {progress.minutes:.1f} minutes")
-    # Without DDP, which knows neither stages with several backward passes nor steps that leave parameters unused.
-    model = accelerator.prepare_model(stage, evaluation_mode=True)
     prepared = [accelerator.prepare_optimizer(optimizer) for optimizer in optimizers]
-    average.values = {name: value.to(accelerator.device) for name, value in average.values.items()}
     accelerator.init_trackers(stage.name)
     if accelerator.is_main_process:
         rewind_losses(run, progress.step)
 
     def save() -> None:
-        if accelerator.is_main_process:
-            checkpointing.save(run, progress, stage.weights(), average.values, optimizers, description)
+        checkpointing.save(run, progress, stage.weights(), average.values, optimizers, description)
 
     bar = tqdm(total=budget.steps, initial=progress.step, desc=stage.name, disable=not accelerator.is_main_process)
     last, saved = time.monotonic(), progress.minutes
@@ -103,7 +98,7 @@ def train(
             loss, metrics = model(batch)
             accelerator.backward(loss)
             processes.average_gradients(stage.parameters())
-            norm = accelerator.clip_grad_norm_(stage.parameters(), config.clip_norm)
+            norm = sharding.clip_gradients(stage.parameters(), config.clip_norm)
             for optimizer in prepared:
                 optimizer.step()
                 optimizer.zero_grad()
@@ -118,7 +113,7 @@ def train(
             recent |= metrics
             judgement = stage.judge(metrics)
             progress.collapsed = judgement.collapsed
-            if judgement.best and accelerator.is_main_process:
+            if judgement.best:
                 checkpointing.save(run / checkpointing.BEST, progress, stage.weights(), average.values, [], description)
             if judgement.collapsed is not None:
                 accelerator.print(f"stopped at step {progress.step}: {judgement.collapsed}")

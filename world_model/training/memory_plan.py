@@ -1,12 +1,14 @@
 """What training a stage of the curriculum needs of each GPU's memory, for the presets that fit on one.
 
 As for the large worlds (`large.plan`) nothing here holds a number: the stage's own forward pass runs on the meta
-device, and what it keeps is followed. Each GPU holds all weights and learns from its share of the batch (`processes`).
-Only captions differ: every text of the batch counts as another one, so the plan is an upper bound there.
+device, and what it keeps is followed. Each GPU learns from its share of the batch (`processes`), and holds all weights
+or, of the network's blocks, its part (`sharding`). Only captions differ: every text of the batch counts as another one,
+so the plan is an upper bound there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 
 from world_model.config import TrainingConfig, WorldConfig
 from world_model.controls import ACTION_DIM
-from world_model.large.plan import ADAMW_MOMENTS, COMPUTE, MASTER, FusedAttention, Item, Peak, Plan
+from world_model.large.plan import ADAMW_MOMENTS, COMPUTE, MASTER, FusedAttention, Item, Peak, Plan, Sizes
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.latents import FIELDS
 from world_model.training.memory_stage import HISTORY_STEP
@@ -26,9 +28,9 @@ STAGES: dict[str, type[NetworkStage]] = {kind.name: kind for kind in (Navigation
 MUON_MOMENTA = 1  # values of Muon's state per parameter
 
 
-def plan_stage(config: WorldConfig, stage: str, gpus: int = 1) -> Plan:
+def plan_stage(config: WorldConfig, stage: str, gpus: int = 1, sharded: bool = False) -> Plan:
     """The memory to train ``stage``, one of `STAGES`, with the settings of ``config``'s curriculum, at its longest
-    history.
+    history. With ``sharded`` the GPUs split the network's blocks.
 
     Raises:
         ValueError: when the batch does not split among the GPUs.
@@ -37,18 +39,29 @@ def plan_stage(config: WorldConfig, stage: str, gpus: int = 1) -> Plan:
     settings = kind.settings(config)
     kept = meta_stage(kind, config, settings)
     trained = [p for p in kept.parameters() if p.requires_grad]
-    muon = {id(p): p.numel() for p in kept.hidden_matrices()}
-    state = sum(muon.get(id(p), ADAMW_MOMENTS * p.numel()) for p in trained)
+    muon = {id(p) for p in kept.hidden_matrices()}
     with FusedAttention(), Peak(nn.ParameterList(trained)) as peak:
         tokens = follow(kept, kept.share(meta_batch(kept), 0, gpus))
-    count = sum(p.numel() for p in trained)
+    network = kept.world.transformer
+    within = {id(p) for p in network.block_matrices()} if sharded and gpus > 1 else set()
+
+    def item(what: str, tensors: Iterable[Tensor], values: Callable[[Tensor], int] = lambda _: 1) -> Item:
+        """What has so many float32 values for each number of a tensor."""
+        sizes = [(MASTER.itemsize * values(x) * x.numel(), id(x) in within) for x in tensors]
+        return Item(what, sum(size for size, _ in sizes), sum(size for size, split in sizes if split))
+
+    computing = Sizes(
+        all=sum(p.numel() for p in trained),
+        split=sum(p.numel() for p in trained if id(p) in within),
+        gathered=max(sum(p.numel() for p in block.parameters() if id(p) in within) for block in network.blocks),
+    )
     items = (
-        Item("weights", MASTER.itemsize * sum(x.numel() for x in kept.world.state_dict().values()), False),
-        Item("gradients", MASTER.itemsize * count, False),
-        Item("optimiser (AdamW, Muon)", MASTER.itemsize * state, False),
-        Item("averaged weights", MASTER.itemsize * sum(x.numel() for x in kept.weights().values()), False),
-        Item("weights in bf16", COMPUTE.itemsize * count, False),
-        Item("activations", peak.bytes, False),
+        item("weights", kept.world.state_dict(keep_vars=True).values()),
+        item("gradients", trained),
+        item("optimiser (AdamW, Muon)", trained, lambda p: MUON_MOMENTA if id(p) in muon else ADAMW_MOMENTS),
+        item("averaged weights", kept.weights().values()),
+        *computing.computing(gpus),
+        Item("activations", peak.bytes),
     )
     return Plan(sum(p.numel() for p in kept.world.parameters()), tokens, gpus, items)
 

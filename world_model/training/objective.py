@@ -34,9 +34,7 @@ class NetworkStage(Stage):
         return world.with_blocks(())  # what a parallel decoder learned does not outlive a change of the network
 
     def hidden_matrices(self) -> Iterable[nn.Parameter]:
-        for name, parameter in self.world.transformer.blocks.named_parameters():
-            if parameter.ndim == 2 and "modulation" not in name:
-                yield parameter
+        return self.world.transformer.block_matrices()
 
     def rates(self) -> list[tuple[list[nn.Parameter], float]]:
         return [(list(self.world.text.parameters()), self.config.caption_rate)]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from world_model.config import TrainingConfig
+from world_model.training.sharding import own_part
 from world_model.training.stage import Stage
 
 
@@ -62,4 +63,5 @@ class ExponentialMovingAverage:
         weight = 1 - min(self.decay, (step + 1) / (step + 10))
         names = list(self.values)
         floating = [name for name in names if self.values[name].is_floating_point()]
-        torch._foreach_lerp_([self.values[n] for n in floating], [parameters[n].detach() for n in floating], weight)
+        ours, theirs = ([own_part(tensors[name]) for name in floating] for tensors in (self.values, parameters))
+        torch._foreach_lerp_(ours, theirs, weight)

@@ -3,6 +3,7 @@
 Every process draws the whole batch of a step and learns from its share of the rows (`Stage.share`), the gradients are
 averaged, and all take the same step: so many processes do what one does, on a batch of the same size. The run folder
 has to be where all of them see it; the first process writes it. In a single process nothing here does anything.
+Each holds all weights, unless the launcher was asked to split them (`sharding`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ def joined(device: str | None) -> PartialState:
 def count() -> int:
     """How many processes take part."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes."""
+    return count() == 1 or distributed.get_rank() == 0
 
 
 def average(tensors: Iterable[Tensor]) -> None:

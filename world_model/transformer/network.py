@@ -44,6 +44,10 @@ class VelocityTransformer(nn.Module):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
 
+    def block_matrices(self) -> list[nn.Parameter]:
+        """The weights of the linear layers in the blocks: nearly all parameters of a large network."""
+        return [layer.weight for layer in self.blocks.modules() if isinstance(layer, nn.Linear)]
+
     def embed_latents(self, latents: Tensor) -> Tensor:
         """Latents ``[B, T, C, h, w]`` to tokens ``[B, T * P, D]``, row by row within a latent."""
         p = self.patch

@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=whole(1, 10**4), help="clips or rollouts on each GPU (default: 1); guidance doubles it"
     )
+    parser.add_argument(
+        "--fsdp", action="store_true", help="split the blocks' weights among the GPUs, as large presets always do"
+    )
     parser.add_argument("--keep-activations", action="store_true", help="train without computing blocks twice")
 
 
@@ -63,7 +66,7 @@ def _plan_small(settings: argparse.Namespace) -> None:
         if value:
             raise ValueError(f"{option} is for the large presets; {settings.preset} trains as its curriculum says")
     stage = settings.train or "autoregressive"
-    found = plan_stage(PRESETS[settings.preset], stage, settings.gpus)
+    found = plan_stage(PRESETS[settings.preset], stage, settings.gpus, settings.fsdp)
     batch = getattr(PRESETS[settings.preset].curriculum, stage).batch // settings.gpus
     print(
         f"{settings.preset}: training, stage {stage}, at most {found.tokens:,} tokens at once, batch {batch} on each "
@@ -75,6 +78,7 @@ def _plan_small(settings: argparse.Namespace) -> None:
 def _print_items(found: plan.Plan) -> None:
     for item in found.items:
         if item.bytes:
-            kind = f"1/{found.gpus} of {item.bytes / GIB:,.1f}" if item.sharded and found.gpus > 1 else ""
+            kind = f"1/{found.gpus} of {item.split / GIB:,.1f}" if item.split and found.gpus > 1 else ""
+            kind += f" and {whole / GIB:,.1f}" if kind and (whole := item.bytes - item.split) else ""
             print(f"  {item.what:<30}{item.per_gpu(found.gpus) / GIB:>9,.2f}   {kind}".rstrip())
     print(f"  {'together':<30}{found.total / GIB:>9,.2f}")

@@ -91,14 +91,16 @@ def test_a_rollout_s_activations_and_cache_are_those_measured(small, allocated):
     assert by_name(found)["activations"].bytes == max(denoising.bytes, growing.bytes)
 
 
-def test_only_what_is_one_value_per_parameter_is_split(toy):
+def test_only_what_is_one_value_per_number_of_a_block_s_matrix_is_split(toy):
     one, four = (plan.plan_training(toy, "navigation", 8, gpus) for gpus in (1, 4))
-    count = sum(value.numel() for value in Expert(toy).parameters())
+    expert = Expert(toy)
+    count, split = (sum(x.numel() for x in part) for part in (expert.parameters(), expert.transformer.block_matrices()))
+    rest = count - split
     assert one.parameters == four.parameters == count
     for name in ("weights", "gradients", "averaged weights"):
-        assert by_name(one)[name].per_gpu(1) == 4 * count and by_name(four)[name].per_gpu(4) == -(-4 * count // 4)
-    assert by_name(four)["optimiser (AdamW)"].per_gpu(4) == -(-8 * count // 4)
-    assert by_name(one)["weights in bf16"].bytes == 2 * count
+        assert by_name(one)[name].per_gpu(1) == 4 * count and by_name(four)[name].per_gpu(4) == split + 4 * rest
+    assert by_name(four)["optimiser (AdamW)"].per_gpu(4) == 2 * split + 8 * rest
+    assert by_name(one)["weights in bf16"].bytes == 2 * count and by_name(four)["weights in bf16"].bytes == 2 * rest
     assert by_name(one)["activations"].per_gpu(1) == by_name(four)["activations"].per_gpu(4)
     assert four.total == sum(item.per_gpu(4) for item in four.items)
 

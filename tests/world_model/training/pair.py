@@ -1,7 +1,7 @@
-"""Runs `wp2 train doom` several times in this process, which `torchrun` may have started as one of two.
+"""Runs `wp2 train doom` several times in this process, which a launcher may have started as one of two.
 
 The argument is a JSON list of command lines. Nothing is calculated in bf16, which rounds the sum over a batch and the
-sum of its halves differently.
+sum of its halves differently. A line is printed for every stage whose networks are split, with their number.
 """
 
 from __future__ import annotations
@@ -15,12 +15,22 @@ import sys
 import torch
 from accelerate import Accelerator
 
-from world_model.training import cli, loop
+from world_model.training import cli, loop, processes, sharding
 from world_model.training.collapse import CollapseWatch
 
 
 def exact(**settings: object) -> Accelerator:
     return Accelerator(**(settings | {"mixed_precision": "no"}))
+
+
+def told(*given: object) -> int:
+    count = split(*given)
+    if processes.is_first():
+        print(f"split: {count}")
+    return count
+
+
+split, sharding.shard_networks = sharding.shard_networks, told
 
 
 def main() -> None:

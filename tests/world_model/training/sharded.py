@@ -42,19 +42,30 @@ def main() -> None:
     with torch.no_grad():
         for parameter in world.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    whole, teacher = copy.deepcopy(world), copy.deepcopy(world).requires_grad_(False)
-    assert shard_networks(nn.ModuleList([world, teacher]), init_device_mesh("cpu", (2,))) == 2
+    whole, teacher, coarse = copy.deepcopy(world), copy.deepcopy(world).requires_grad_(False), copy.deepcopy(world)
+    mesh = init_device_mesh("cpu", (2,))
+    assert shard_networks(nn.ModuleList([world, teacher]), mesh) == 2
+    assert shard_networks(coarse, mesh, torch.bfloat16) == 1
     assert isinstance(world.transformer.blocks[0].ffn[0].weight, DTensor)
 
     own = slice(2 * distributed.get_rank(), 2 * distributed.get_rank() + 2)
     wanted, found = velocity(whole, slice(None)), velocity(world, own)
     torch.testing.assert_close(found, wanted[own], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(velocity(teacher, own), wanted[own], atol=1e-5, rtol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        by_autocast, by_gathering = velocity(whole, own), velocity(coarse, own)
+    torch.testing.assert_close(by_gathering, by_autocast, atol=1e-5, rtol=1e-5)
+    by_gathering.square().mean().backward()
+    updated = coarse.transformer.blocks[0].ffn[0].weight
+    assert updated.dtype == updated.grad.dtype == torch.float32
     wanted.square().mean().backward()
     found.square().mean().backward()
     average_gradients(world.parameters())
     gradients = [{n: p.grad for n, p in w.named_parameters() if p.grad is not None} for w in (whole, world)]
     for left, right in ((gradients[0], gathered(gradients[1])), (whole.state_dict(), gathered(world.state_dict()))):
+        if distributed.get_rank():
+            assert not right
+            continue
         assert left.keys() == right.keys() and len(left) > 50
         for name, value in left.items():
             torch.testing.assert_close(right[name], value, atol=1e-5, rtol=1e-5, msg=name)

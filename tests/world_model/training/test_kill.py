@@ -64,7 +64,7 @@ def assert_whole(run: Path, undisturbed: Path) -> None:
     files = sorted(path.name for path in checkpointing.checkpoints(undisturbed)[-1].iterdir())
     for path in checkpointing.checkpoints(run):
         assert sorted(file.name for file in path.iterdir()) == files
-        checkpointing.load(path, [])
+        checkpointing.load(path, {}, {}, [])
         for file in path.glob("*.safetensors"):
             load_file(file)
 

@@ -81,6 +81,18 @@ def test_several_gpus_share_the_batch_and_not_the_weights(small):
         plan_stage(small, "navigation", 3)
 
 
+@pytest.mark.parametrize("name", STAGES)
+def test_sharded_gpus_also_share_the_matrices_of_the_blocks(small, name):
+    whole, split = (by_name(plan_stage(small, name, 4, sharded)) for sharded in (False, True))
+    matrices = sum(p.numel() for p in World.random(small).transformer.block_matrices())
+    items = {item.what: item for item in plan_stage(small, name, 4, True).items}
+    for use in ("weights", "gradients", "averaged weights"):
+        assert items[use].per_gpu(4) == whole[use] - 3 * matrices  # of four bytes each
+    assert split["weights in bf16"] == whole["weights in bf16"] - 2 * matrices
+    assert split["gathered blocks and gradients"] > 0 and split["activations"] == whole["activations"]
+    assert plan_stage(small, name, 1, True) == plan_stage(small, name, 1)
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_has_a_plan(preset):
     found = plan_stage(PRESETS[preset], "navigation")

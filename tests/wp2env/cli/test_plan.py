@@ -30,6 +30,12 @@ def test_a_small_preset_is_planned_as_its_curriculum_trains_it(wp2, stage):
     assert "optimiser (AdamW, Muon)" in answer.out and "activations" in answer.out
 
 
+def test_a_small_preset_whose_weights_are_split_names_both_parts(wp2):
+    answer = wp2("plan", "--preset", "doom-gpu", "--train", "navigation", "--gpus", "2", "--fsdp")
+    weights = next(line for line in answer.out.splitlines() if line.lstrip().startswith("weights  "))
+    assert answer.code == 0 and "1/2 of " in weights and " and " in weights
+
+
 @pytest.mark.parametrize("option", [["--frames", "5"], ["--batch", "2"], ["--inference"], ["--keep-activations"]])
 def test_options_of_the_large_presets_are_refused_for_small_ones(wp2, option):
     assert f"{option[0]} is for the large presets" in wp2("plan", "--preset", "doom", *option).error

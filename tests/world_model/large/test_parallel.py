@@ -27,7 +27,7 @@ CHUNKS, CHUNK = 3, 4
 TOLERANCE = 1e-5  # of the largest value
 ROUGH = 0.1  # of the vectors' length, where weights or activations have 8 bits of precision
 IN_RUNS = (("one", 0), ("two", 0), ("two", 1))  # the processes
-SECONDS = 300  # for one launch; processes that wait for each other are not waited for
+SECONDS = 600  # for one launch; processes that wait for each other are not waited for
 
 together = pytest.mark.skipif(
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="torch has no gloo"
@@ -52,8 +52,8 @@ def worlds(small, lively_experts, tmp_path_factory) -> Path:
             save_file(expert.state_dict(), place / f"{name}-00001.safetensors")
         (place / "config.json").write_text(to_json(large))
     cv2.imwrite(str(folder / "hall.png"), np.arange(1800, dtype=np.uint8).reshape(20, 30, 3))
-    entry = {"image_path": "hall.png", "perspective": "fps", "action": "w-8,left-4", "prompt1": "a hall"}
-    (folder / "in.json").write_text(json.dumps([entry | {"prompt_event": "prompt1-12", "output_name": "walk"}]))
+    entry = {"image_path": "hall.png", "perspective": "fps", "action": "w-4,left-4", "prompt1": "a hall"}
+    (folder / "in.json").write_text(json.dumps([entry | {"prompt_event": "prompt1-8", "output_name": "walk"}]))
     return folder
 
 
@@ -95,7 +95,7 @@ def test_environments_and_videos_are_those_of_one_process_and_follow_the_first(r
     names = {run: sorted(file.name for file in runs[run].glob("*.npy")) for run in runs}
     assert names == {"one": ["walk.0.npy"], "two": ["walk.0.npy"]}
     one, two = (np.load(runs[run] / "walk.0.npy").astype(int) for run in ("one", "two"))
-    assert len(one) == 13 + 16 + 16 and abs(one - two).max() <= 1
+    assert len(one) == 13 + 16 and abs(one - two).max() <= 1
 
 
 @together
@@ -107,10 +107,10 @@ def test_a_process_holds_half_of_the_blocks_and_of_the_memory_and_what_the_plan_
         assert held["heads"] == 2 and whole["heads"] == 4 and 2 * held["memory"] == whole["memory"]
         assert 0.5 <= held["blocks"] / whole["blocks"] < 0.52, case
     for gpus, counted in ((1, alone), (2, first)):
-        measured = counted["fast bfloat16 resident"]
-        found = planned(small, gpus)
-        assert found["weights of the blocks"] + found["other weights"] == 2 * measured["all"]  # bytes of bf16
-        assert found["key-value cache"] == measured["memory"]
+        measured = counted["fast float32 resident"]
+        found = planned(small, gpus)  # in bf16, half as many bytes
+        assert 2 * (found["weights of the blocks"] + found["other weights"]) == measured["all"]
+        assert 2 * found["key-value cache"] == measured["memory"]
 
 
 def test_activations_of_a_share_are_those_planned(small, allocated, monkeypatch):

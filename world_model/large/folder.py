@@ -25,6 +25,7 @@ from world_model.large.base_models import base_files, base_tensors
 from world_model.large.config import SINGLE, LargeConfig
 from world_model.large.expert import Expert
 from world_model.large.int8 import assign_int8
+from world_model.large.parallel import ALONE, Share, check_split, connect
 from world_model.large.tensor_files import PICKLES, assign, fill, weight_files
 from world_model.large.weights import expert_files, published_tensors
 
@@ -114,16 +115,20 @@ def load_large_world(
     dtype: torch.dtype = torch.bfloat16,
     device: str | torch.device = "cpu",
     int8: bool = False,
+    share: Share = ALONE,
 ) -> dict[str, Expert]:
     """The experts of a folder that `convert` wrote (default: all), each tensor read once onto ``device`` in ``dtype``.
 
     With ``int8`` the linear layers of the blocks are kept in 8 bits (`int8`), one being rounded after the other.
+    ``share`` is the part of the blocks that is read, where several processes have them together (`parallel`).
 
     Raises:
         FileNotFoundError: when the folder or the weights of an expert are not there.
-        ValueError: for damaged files, and for missing, unknown or misshaped tensors, listed by name.
+        ValueError: for damaged files, and for missing, unknown or misshaped tensors, listed by name, and for
+            a number of processes that these experts do not split among.
     """
     world = read_large_world(folder)
+    check_split(world.config, share.count)
     loaded = {}
     for name in world.config.experts if experts is None else experts:
         files = weight_files(folder, f"{name}-")
@@ -132,7 +137,8 @@ def load_large_world(
         with torch.device("meta"):
             expert = Expert(world.config, world.few_step)
         place = assign_int8 if int8 else assign
-        loaded[name] = fill(expert, files, str, world.config.world.name, dtype, device, place)
+        fill(expert, files, str, world.config.world.name, dtype, device, place, share.read)
+        loaded[name] = connect(expert, share)
     return loaded
 
 

@@ -4,9 +4,10 @@ Weights, gradients and optimiser state are counted from the modules on the meta 
 the real modules run there forward and, in training, backward, and the bytes that are alive at once are followed, with
 attention in torch's fused form, which keeps its inputs, its output and one float32 per query.
 
-The division among GPUs is that of `training.sharding` with bf16 computation: what is one value per parameter is split
-for the matrices of the blocks and whole for the little else; a GPU holds the block that it computes and the next one
-whole, and every GPU has a batch, hence activations and a key-value cache, of its own.
+Training is divided among GPUs as in `training.sharding`, with bf16 computation: what is one value per parameter is
+split for the matrices of the blocks and whole for the little else; a GPU holds the block that it computes and the next
+one whole, and every GPU has a batch, hence activations, of its own. A rollout is divided as in `parallel`: the GPUs
+have one batch together, and each a part of every block and of the key-value cache.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from world_model.large.conditioning import SHRINK
 from world_model.large.config import LARGE_PRESETS, LargeConfig
 from world_model.large.denoise import evaluate
 from world_model.large.expert import Expert
+from world_model.large.parallel import Share, check_split, split, split_axis
 from world_model.transformer import Conditioning, KeyValue
 
 PRESETS = LARGE_PRESETS
@@ -134,12 +136,18 @@ def plan_training(
 
 
 def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 1, few_step: bool = True) -> Plan:
-    """The memory to generate ``latents`` latents, ``batch`` rollouts on each GPU; guidance doubles a batch.
+    """The memory to generate ``latents`` latents, ``batch`` rollouts on all GPUs together; guidance doubles a batch.
 
     The codec and the caption encoder count with their weights alone.
+
+    Raises:
+        ValueError: when the blocks do not split among so many GPUs.
     """
+    check_split(config, gpus)
     expert, experts = on_meta(config, few_step), len(config.experts)  # training has one at a time
-    sizes = sizes_of(expert)
+    count = sizes_of(expert).all
+    divided = sum(value.numel() for name, value in expert.named_parameters() if split_axis(name) is not None)
+    expert = split(expert, Share(0, gpus))
     history = latents - config.world.chunk_latents
     own = config.world.chunk_latents * _tokens_per_latent(config)
     kept = key_values(expert, batch, cached_tokens(config, history))
@@ -150,15 +158,15 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
         with Peak(expert) as growing:
             if history:
                 grow_cache(expert, history, batch)
+    cache = experts * (_bytes_of(kept) + _bytes_of(context))  # and its copy with room
     items = (
-        sizes.each("weights", experts * COMPUTE.itemsize),
-        Item("gathered blocks", GATHERED_BLOCKS * sizes.gathered * COMPUTE.itemsize if gpus > 1 else 0),
+        Item("weights", experts * count * COMPUTE.itemsize, experts * divided * COMPUTE.itemsize),
         Item("activations", max(denoising.bytes, growing.bytes)),
-        Item("key-value cache", experts * (_bytes_of(kept) + _bytes_of(context))),  # and its copy with room
+        Item("key-value cache", gpus * cache, gpus * cache),
         Item("codec", CODECS[config.world.codec.spatial_factor] * COMPUTE.itemsize),
         Item("caption encoder", CAPTION_ENCODER * COMPUTE.itemsize),
     )
-    return Plan(experts * sizes.all, cached_tokens(config, history) + own, gpus, items)
+    return Plan(experts * count, cached_tokens(config, history) + own, gpus, items)
 
 
 def on_meta(config: LargeConfig, few_step: bool = False, recompute: bool = False) -> Expert:
@@ -235,11 +243,11 @@ def grow_cache(expert: Expert, history: int, batch: int) -> None:
 
 
 def key_values(expert: Expert, batch: int, tokens: int) -> list[KeyValue]:
-    """One pair per block for ``tokens`` tokens."""
-    sizes = expert.config.world.transformer
-    shape = 2, batch, sizes.heads, tokens, sizes.width // sizes.heads
-    weight = expert.transformer.patch_embedding.weight
-    return [KeyValue(*weight.new_zeros(shape)) for _ in range(sizes.depth)]
+    """One pair per block for ``tokens`` tokens, of the heads that the expert has."""
+    network = expert.transformer
+    heads = [block.self_attention.heads for block in network.blocks]
+    weight = network.patch_embedding.weight
+    return [KeyValue(*weight.new_zeros(2, batch, count, tokens, network.head_width)) for count in heads]
 
 
 def _bytes_of(pairs: list[KeyValue] | None) -> int:
@@ -302,7 +310,7 @@ class Peak(TorchDispatchMode):
         super().__init__()
         self.bytes = self.alive = 0
         self._storages: dict[int, weakref.ref] = {}
-        for parameter in module.parameters():
+        for parameter in filter(lambda parameter: parameter.requires_grad, module.parameters()):
             parameter.register_post_accumulate_grad_hook(_forget)
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from operator import getitem
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,6 +46,11 @@ class TensorFiles:
         _, reader, stored = self._places[name]
         return reader.get_tensor(stored)
 
+    def part(self, name: str, place: tuple[slice, ...]) -> Tensor:
+        """A part of a tensor; the rest of it is not read."""
+        _, reader, stored = self._places[name]
+        return reader.get_slice(stored)[place]
+
     def __str__(self) -> str:
         return ", ".join(str(file) for file in self.files)
 
@@ -71,11 +77,12 @@ def fill(
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
     place: Callable[[torch.nn.Module, str, Tensor], None] = assign,
+    read: Callable[[TensorFiles, str], Tensor] = getitem,
 ) -> Module:
     """Fill a module on the meta device with tensors that have the module's shapes under other names.
 
-    Where two names of the module have the same published name they share one tensor. ``place`` puts a tensor in its
-    place.
+    Where two names of the module have the same published name they share one tensor. ``read`` gives a tensor by its
+    published name, and ``place`` puts it in its place.
 
     Raises:
         ValueError: for files that are not safetensors, and for missing, unknown or misshaped tensors, listed by name.
@@ -87,7 +94,7 @@ def fill(
     for ours, theirs in names.items():
         sharing.setdefault(theirs, []).append(ours)
     for theirs, all_ours in sharing.items():
-        value = source[theirs].to(device, dtype)
+        value = read(source, theirs).to(device, dtype)
         for ours in all_ours:
             place(module, ours, value)
     return module.eval().requires_grad_(False)

@@ -16,6 +16,7 @@ from world_model.large.expert import Expert
 from world_model.large.few_step import CALLS
 from world_model.large.folder import LargeWorld, load_large_world, read_large_world
 from world_model.large.generate import STEPS, chunk_latents
+from world_model.large.parallel import ALONE, Share, SplitStream
 from world_model.large.stream import LargeStream
 from world_model.large.swapping import SwappedExperts
 
@@ -25,7 +26,8 @@ PRECISIONS = ("bfloat16", "float32", "int8")  # of an expert's weights; with int
 class LoadedWorld:
     """Experts, codec and caption encoder of one large world.
 
-    ``encode`` makes tokens ``[L, X]`` of a caption's text; ``path`` is the folder that the world was loaded from.
+    ``encode`` makes tokens ``[L, X]`` of a caption's text; ``path`` is the folder that the world was loaded from, and
+    ``share`` the part of the experts that this process has of it.
     """
 
     def __init__(
@@ -36,9 +38,10 @@ class LoadedWorld:
         encode: Callable[[str], Tensor],
         device: str | torch.device = "cpu",
         path: Path | None = None,
+        share: Share = ALONE,
     ) -> None:
         self.large, self.experts, self.codec, self.encode, self.path = large, experts, codec, encode, path
-        self.device = torch.device(device)
+        self.device, self.share = torch.device(device), share
         world = large.config.world
         self.config: WorldConfig = replace(world, chunk_latents=chunk_latents(large.config, large.variant))
 
@@ -64,15 +67,20 @@ class LoadedWorld:
         ``sampling_steps`` network evaluations make a chunk, where the world was not distilled; ``temperature`` scales
         the noise.
         """
-        return LargeStream(self, num_slots, sampling_steps=sampling_steps, temperature=temperature)
+        kind = LargeStream if self.share == ALONE else SplitStream
+        return kind(self, num_slots, sampling_steps=sampling_steps, temperature=temperature)
 
 
 def open_large_world(
-    folder: Path, device: str | torch.device = "cpu", precision: str = "bfloat16", swap: bool = False
+    folder: Path,
+    device: str | torch.device = "cpu",
+    precision: str = "bfloat16",
+    swap: bool = False,
+    share: Share = ALONE,
 ) -> LoadedWorld:
     """A large world from its folder: the experts, and the codec and caption encoder that `link_companions` put there.
 
-    ``precision`` and ``swap`` are as in `open_experts`.
+    ``precision``, ``swap`` and ``share`` are as in `open_experts`.
 
     Raises:
         FileNotFoundError: when a part of it is not there.
@@ -81,13 +89,19 @@ def open_large_world(
     large, device = read_large_world(folder), torch.device(device)
     codec = open_codec(folder / "vae", device)
     encode = open_text(folder / "text_encoder", folder / "tokenizer", device)
-    return LoadedWorld(large, open_experts(folder, device, precision, swap), codec, encode, device, folder)
+    experts = open_experts(folder, device, precision, swap, share)
+    return LoadedWorld(large, experts, codec, encode, device, folder, share)
 
 
 def open_experts(
-    folder: Path, device: str | torch.device = "cpu", precision: str = "bfloat16", swap: bool = False
+    folder: Path,
+    device: str | torch.device = "cpu",
+    precision: str = "bfloat16",
+    swap: bool = False,
+    share: Share = ALONE,
 ) -> Mapping[str, Expert]:
     """The experts of a folder in one of `PRECISIONS`; with ``swap`` only one of them is on ``device`` at a time.
+    Of several processes, `parallel.joined`, each has its ``share`` of every block.
 
     Raises:
         FileNotFoundError, ValueError: as `load_large_world`; ValueError, too, for a precision that there is not.
@@ -96,5 +110,5 @@ def open_experts(
         raise ValueError(f"the precision is {precision!r}; choose one of {', '.join(PRECISIONS)}")
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
     place = "cpu" if swap else device
-    experts = load_large_world(folder, dtype=dtype, device=place, int8=precision == "int8")
+    experts = load_large_world(folder, dtype=dtype, device=place, int8=precision == "int8", share=share)
     return SwappedExperts(experts, device) if swap else experts

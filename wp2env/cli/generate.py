@@ -1,4 +1,4 @@
-"""``wp2 generate``: videos of a large world from the published control JSON."""
+"""``wp2 generate``: videos of a large world from the published control JSON, in one process or several (`torchrun`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from world_model.checkpoint import check_device
 from world_model.control_scripts import DEFAULT_DEGREES
-from world_model.large import companions
+from world_model.large import companions, parallel
 from world_model.large.conditioning import StreamingCodec
 from world_model.large.folder import read_large_world
 from world_model.large.generate import STEPS, chunk_latents, generate
@@ -72,16 +72,20 @@ def main(settings: argparse.Namespace) -> None:
     for request in requests:
         check_video(_video(settings.out, request))
     images = [_picture(request.image) for request in requests]
-    device = check_device(settings.device)
-    codec, encode = open_codec(settings, device), open_text(settings, device)
-    experts = open_experts(settings.world, device, settings.weights, settings.swap_experts)
-    for request, image in zip(requests, images, strict=True):
-        rows, frames = torch.from_numpy(request.rows), []
-        given = codec, encode, image, rows, request.captions, settings.seed, settings.steps
-        for made in tqdm(generate(experts, world.variant, *given), request.name, len(request.captions), unit="chunk"):
-            frames.extend(made.movedim(1, -1).cpu().numpy())
-        write_video(_video(settings.out, request), frames, world.config.world.video.frame_rate, zoom=1)
-        print(f"wrote {_video(settings.out, request)}, {len(frames)} frames")
+    with parallel.joined(settings.device) as share:
+        parallel.check_split(world.config, share.count)
+        device, first = check_device(settings.device), share.index == 0
+        codec, encode = open_codec(settings, device), open_text(settings, device)
+        experts = open_experts(settings.world, device, settings.weights, settings.swap_experts, share)
+        for request, image in zip(requests, images, strict=True):
+            rows, frames = torch.from_numpy(request.rows), []
+            given = codec, encode, image, rows, request.captions, settings.seed, settings.steps
+            chunks = generate(experts, world.variant, *given)
+            for made in tqdm(chunks, request.name, len(request.captions), unit="chunk", disable=not first):
+                frames.extend(made.movedim(1, -1).cpu().numpy())
+            if first:  # all processes have the same frames
+                write_video(_video(settings.out, request), frames, world.config.world.video.frame_rate, zoom=1)
+                print(f"wrote {_video(settings.out, request)}, {len(frames)} frames")
 
 
 def open_codec(settings: argparse.Namespace, device: torch.device) -> StreamingCodec:

@@ -201,7 +201,9 @@ COMMANDS = (
   wp2 generate --input-json examples.json --world worlds/fast --codec Wan2.1_VAE.safetensors --text umt5-xxl
   wp2 generate --input-json examples.json --world worlds/fast --check
   wp2 generate --input-json examples.json --world worlds/ar --codec wan/vae --text umt5-xxl --out videos --steps 20
-  wp2 generate --input-json examples.json --world worlds/fast --weights int8 --swap-experts""",
+  wp2 generate --input-json examples.json --world worlds/fast --weights int8 --swap-experts
+  torchrun --standalone --nproc-per-node 8 -m wp2env.cli generate --input-json examples.json --world worlds/fast
+  Several processes, started by torchrun, have a part of every block on a GPU each and make each video together.""",
         "wp2env.cli.generate",
     ),
 )

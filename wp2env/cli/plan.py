@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of a clip or a rollout (default: {TRAINING_FRAMES} to train, {ROLLOUT_FRAMES} to roll out)",
     )
     parser.add_argument(
-        "--batch", type=whole(1, 10**4), help="clips or rollouts on each GPU (default: 1); guidance doubles it"
+        "--batch", type=whole(1, 10**4), help="clips on each GPU, or rollouts on all (default: 1); guidance doubles it"
     )
     parser.add_argument(
         "--fsdp", action="store_true", help="split the blocks' weights among the GPUs, as large presets always do"
@@ -43,15 +43,15 @@ def main(settings: argparse.Namespace) -> None:
     latents = plan.latents_of(config, frames)
     shared = latents, settings.gpus, batch
     if settings.inference:
-        purpose, found = "generating", plan.plan_rollout(config, *shared)
+        purpose, place, found = "generating", "all GPUs together", plan.plan_rollout(config, *shared)
     else:
         stage = settings.train or "autoregressive"
-        purpose = f"training, stage {stage}, on"
+        purpose, place = f"training, stage {stage}, on", "each GPU"
         found = plan.plan_training(config, stage, *shared, recompute=not settings.keep_activations)
     video = config.world.video
     print(
         f"{config.world.name}: {purpose} {frames} frames of {video.height}x{video.width} ({latents} latents, at most "
-        f"{found.tokens:,} tokens at once), batch {batch} on each GPU\n"
+        f"{found.tokens:,} tokens at once), batch {batch} on {place}\n"
         f"{found.parameters:,} parameters; GiB on each of {settings.gpus} GPU{'s' * (settings.gpus > 1)}:\n"
     )
     _print_items(found)

@@ -37,7 +37,7 @@ def world(large, tmp_path, monkeypatch):
     """A folder with a world, a picture and a control JSON; the words that generate from it."""
     torch.manual_seed(0)
     experts = {name: Expert(large, few_step=True).requires_grad_(False) for name in ("high", "low")}
-    monkeypatch.setattr(generate, "open_experts", lambda folder, device, weights, swap: experts)
+    monkeypatch.setattr(generate, "open_experts", lambda *given: experts)
     (tmp_path / "config.json").write_text(to_json(LargeWorld(large, "fast")))
     cv2.imwrite(str(tmp_path / "hall.png"), np.zeros((20, 30, 3), np.uint8))
     prompts = {"prompt1": "The scene in the video is: a hall.", "prompt2": "The scene in the video is: a street."}

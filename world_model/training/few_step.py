@@ -21,7 +21,6 @@ from world_model.parallel_decoder import ParallelDecoder
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.latents import LatentStore
 from world_model.training.memory_stage import Noisy
-from world_model.transformer.masks import chunk_of
 from world_model.world import World
 
 
@@ -54,6 +53,7 @@ class FewStepStage(AutoregressiveStage):
         drawn = torch.randint(len(starts), (count, latents), generator=generator)
         offset = (torch.rand(count, latents, generator=generator) * sizes[drawn]).long()
         n = self.world.config.chunk_latents
+        chunk_of = self.world.layouts.chunk_of
         chunks = torch.tensor([chunk_of(latent, n) for latent in range(latents)])  # one draw for all latents of a chunk
         start, offset = starts[drawn][:, chunks], offset[:, chunks]
         return batch | {"start": start, "interval": start + offset}

@@ -27,6 +27,10 @@ class KnownCaptions(nn.Module):
         found = [self.known[number].float() for number in codes[:, 0].tolist()]
         return torch.stack([functional.pad(x, (0, 0, 0, self.length - len(x))) for x in found]).to(codes.device)
 
+    def __deepcopy__(self, memo: dict) -> KnownCaptions:
+        """Shared, since it never changes: a frozen teacher reads what its student reads."""
+        return self
+
     def train(self, mode: bool = True) -> KnownCaptions:
         """Nothing here learns."""
         return super().train(False)

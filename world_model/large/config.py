@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from world_model.config import (
     CodecConfig,
     CurriculumConfig,
+    FewStepConfig,
     FlowConfig,
     MemoryConfig,
     TextConfig,
@@ -77,6 +78,7 @@ LARGE_CURRICULUM = replace(
     frame_query=replace(WITH_HISTORY, history=96),
     history=WITH_HISTORY,
     autoregressive=replace(WITH_HISTORY, frames=16),
+    few_step=FewStepConfig(**vars(replace(WITH_HISTORY, frames=16)) | {"blocks": (28, 28, 36, 36), "guidance": 5.0}),
 )
 # These two start from public video weights that know no conditioning channels, see `base_models`.
 WAN21_1_3B = LargeConfig(

@@ -25,7 +25,7 @@ from world_model.config import WorldConfig
 from world_model.controls import PERSPECTIVE, StructuredCaption
 from world_model.large.compressor import TEMPORAL_STRIDE
 from world_model.large.conditioning import SHRINK, Picture, shrunk, small_video, start_picture, video_uint8
-from world_model.large.few_step import CALLS
+from world_model.large.few_step import calls_of
 from world_model.large.generate import STEPS, draw_noise, make_chunk, start_rollout
 from world_model.large.rollout import RolloutState
 from world_model.slot_checks import (
@@ -85,10 +85,11 @@ class LargeStream:
         self, world: LoadedWorld, num_slots: int, *, sampling_steps: int | None = None, temperature: float = 1.0
     ) -> None:
         check_stream(num_slots, temperature)
-        if world.large.few_step and sampling_steps not in (None, len(CALLS)):
+        calls = len(calls_of(world.large.config))
+        if world.large.few_step and sampling_steps not in (None, calls):
             raise ValueError(
-                f"sampling_steps is {sampling_steps} and this world was distilled to {len(CALLS)} network "
-                f"evaluations; leave it out or give {len(CALLS)}"
+                f"sampling_steps is {sampling_steps} and this world was distilled to {calls} network evaluations; "
+                f"leave it out or give {calls}"
             )
         if sampling_steps is not None and sampling_steps < 1:
             raise ValueError(f"sampling_steps is {sampling_steps}; a chunk needs at least 1 network evaluation")

@@ -1,15 +1,17 @@
 """A large world in the form that the stages of training take: the twin of `world_model.world.World`.
 
-It is one network with its compressor. Codec and caption encoder stay outside: the recordings come encoded, and so do
-their captions (`captions`).
+It is one network with its compressor and, while it is distilled, its heads. Codec and caption encoder stay outside:
+the recordings come encoded, and so do their captions (`captions`).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from world_model.config import WorldConfig
@@ -18,8 +20,13 @@ from world_model.large.captions import KnownCaptions
 from world_model.large.compressor import TEMPORAL_STRIDE
 from world_model.large.config import SINGLE
 from world_model.large.expert import Expert
+from world_model.large.few_step import INTERVALS, SHIFT, calls_of
 from world_model.large.folder import LargeWorld, link_companions, load_large_world, read_large_world, write_experts
+from world_model.parallel_decoder import ParallelDecoder
 from world_model.transformer.masks import Layout
+
+HEADS = "heads.safetensors"  # the unfused heads of a distilled world, and the plain one: what training goes on from
+PLAIN = ("transformer.head.weight", "transformer.head.bias")
 
 
 class TrainableWorld(nn.Module):
@@ -30,15 +37,20 @@ class TrainableWorld(nn.Module):
     """
 
     layouts = masks
-    parallel_decoder = None
 
-    def __init__(self, large: LargeWorld, expert: Expert, path: Path | None = None) -> None:
+    def __init__(self, large: LargeWorld, expert: Expert | TrainableWorld, path: Path | None = None) -> None:
         super().__init__()
         self._large, self.path = large, path
         self.config: WorldConfig = large.config.world
         self.transformer, self.compressor = expert.transformer, expert.compressor
         self.transformer.recompute = True
         self.text = KnownCaptions([], large.config.text_tokens, self.config.text.width)
+        self.parallel_decoder = ParallelDecoder(self.config) if self.config.flow.blocks else None
+
+    @property
+    def name(self) -> str:
+        """The configuration's name."""
+        return self.config.name
 
     @property
     def large(self) -> LargeWorld:
@@ -54,14 +66,32 @@ class TrainableWorld(nn.Module):
         return tokens + self.compressor(latents[:, : TEMPORAL_STRIDE * len(layout.slots)])
 
     def with_blocks(self, blocks: tuple[int, ...]) -> TrainableWorld:
-        """The world itself, which has no interval heads.
+        """The same networks, weights shared, with new interval heads in these blocks, copies of the network's last
+        layer, or with none for ``()``.
 
         Raises:
-            ValueError: when it shall have some.
+            ValueError: when the blocks do not cover the published noise grid, which rollouts go by.
         """
+        if blocks and sum(blocks) != INTERVALS:
+            raise ValueError(
+                f"the blocks {list(blocks)} cover {sum(blocks)} intervals of noise, and large worlds have {INTERVALS}; "
+                "give --set few_step.blocks=[28,28,36,36] or others of that sum"
+            )
+        flow = replace(self.config.flow, blocks=blocks, fused=False)
         if blocks:
-            raise ValueError(f"the large world {self.config.name!r} takes no interval heads in training yet")
-        return self
+            flow = replace(flow, sampling_steps=len(blocks), shift=SHIFT)
+        large = replace(self.large, config=replace(self.large.config, world=replace(self.config, flow=flow)))
+        world = TrainableWorld(large, self, self.path)
+        world.text = self.text
+        if blocks:
+            for heads, own in zip(world.parallel_decoder.parameters(), self.transformer.head.parameters(), strict=True):
+                heads.data = own.detach().expand_as(heads).clone()
+        return world.train(self.training)
+
+    def fused_head(self) -> dict[str, Tensor]:
+        """The heads as a few-step `Expert` has them, one pair for each evaluation of a chunk."""
+        pairs = [self.parallel_decoder.block(call.start, call.end) for call in calls_of(self.large.config)]
+        return {name: torch.stack(parts) for name, parts in zip(PLAIN, zip(*pairs, strict=True), strict=True)}
 
     def as_variant(self, variant: str) -> TrainableWorld:
         """The same networks in a world that generates as another variant of `folder.VARIANTS` does."""
@@ -73,7 +103,14 @@ class TrainableWorld(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         if self.path is not None:
             link_companions(folder, self.path)
-        write_experts(folder, self.large, {SINGLE: self.state_dict().items()}, dtype)
+        tensors = self.state_dict()
+        if self.parallel_decoder is not None:
+            kept = (*PLAIN, *(name for name in tensors if name.startswith("parallel_decoder.")))
+            heads = {name: tensors.pop(name).to(dtype).contiguous() for name in kept}
+            save_file(heads, folder / f"{HEADS}.tmp")
+            os.replace(folder / f"{HEADS}.tmp", folder / HEADS)
+            tensors |= self.fused_head()
+        write_experts(folder, self.large, {SINGLE: tensors.items()}, dtype)
 
 
 def open_trainable(folder: Path) -> TrainableWorld:
@@ -90,6 +127,14 @@ def open_trainable(folder: Path) -> TrainableWorld:
             f"the large world {name!r} shares its noise levels between {len(large.config.experts)} experts, and only "
             "worlds of one can be trained; start from a preset such as wan2.2-5b"
         )
-    if large.few_step:
-        raise ValueError(f"the large world {name!r} was distilled, which no stage goes on from; start from one before")
-    return TrainableWorld(large, load_large_world(folder, dtype=torch.float32)[SINGLE], folder)
+    expert = load_large_world(folder, dtype=torch.float32)[SINGLE]
+    if not large.few_step:
+        return TrainableWorld(large, expert, folder)
+    if not (folder / HEADS).is_file():
+        raise FileNotFoundError(f"{folder} has no {HEADS}, without which a distilled world cannot learn; copy it there")
+    heads = {name: value.float() for name, value in load_file(folder / HEADS).items()}
+    plain = heads["transformer.head.weight"]
+    expert.transformer.head = nn.Linear(plain.shape[1], plain.shape[0])
+    world = TrainableWorld(large, expert, folder)
+    world.load_state_dict(world.state_dict() | heads)
+    return world.requires_grad_(False)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from world_model.flow import add_noise, training_levels
 from world_model.training.memory_stage import MemoryStage, Noisy
-from world_model.training.objective import asked_loss, with_picture
+from world_model.training.objective import asked_mean, velocity_errors, with_picture
 from world_model.transformer.masks import Layout
 
 FROM_HISTORY = 0.75  # share of steps whose targets lie deep in a clip; the others begin at its first picture
@@ -37,12 +37,9 @@ class AutoregressiveStage(MemoryStage):
         batch["sink"][own_sink] = batch["latents"][own_sink, 0]
         batch["sink_actions"][own_sink] = batch["actions"][own_sink, 0]
         n, layouts = self.world.config.chunk_latents, self.world.layouts
-        levels = self.draw_levels(batch["latents"].shape[:2], generator)
-        if "given" in batch:
-            levels[batch["given"]] = 0.0
         return batch | {
             "first_target": torch.tensor(layouts.first_of(layouts.chunk_of(history, n), n)),
-            "levels": levels,
+            "levels": self.draw_levels(batch["latents"].shape[:2], generator),
             "history_level": torch.rand(count, generator=generator) * self.world.config.flow.history_noise,
             "history_noise": torch.randn(batch["latents"].shape, generator=generator),
             "coarse_noise": torch.randn(batch["coarse"].shape, generator=generator),
@@ -57,16 +54,19 @@ class AutoregressiveStage(MemoryStage):
         return levels[:, chunks]
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        targets = slice(int(batch["first_target"]), None)
-        levels = batch["levels"][:, targets]
-        loss = asked_loss(self.predict(batch), batch["latents"][:, targets], batch["noise"][:, targets], levels)
-        return loss / levels.gt(0).float().mean(), {}  # the same latents of every row are asked for
+        first, noisy = int(batch["first_target"]), self.noisy(batch)
+        predicted = self.velocities(self.features_of(batch, noisy))
+        errors = velocity_errors(predicted, batch["latents"][:, first:], batch["noise"][:, first:])
+        return asked_mean(errors, noisy.levels), {}
 
     def predict(self, batch: dict[str, Tensor]) -> Tensor:
         """Velocities ``[B, targets, C, h, w]`` from noisy latents and the memory before them."""
+        return self.velocities(self.features_of(batch, self.noisy(batch)))
+
+    def noisy(self, batch: dict[str, Tensor]) -> Noisy:
+        """The batch's targets at their levels."""
         first, latents = int(batch["first_target"]), batch["latents"].shape[1]
-        noisy = self.noisy_targets(batch, list(range(first, latents)), batch["levels"][:, first:])
-        return self.velocities(self.features_of(batch, noisy))
+        return self.noisy_targets(batch, list(range(first, latents)), batch["levels"][:, first:])
 
     def features_of(self, batch: dict[str, Tensor], noisy: Noisy) -> Tensor:
         """What the heads read of noisy versions of the batch's targets, after the memory of the true past."""

@@ -20,6 +20,12 @@ class Noisy(NamedTuple):
     latents: Tensor
     levels: Tensor
 
+    def onward(self, displacement: Tensor, levels: Tensor) -> Noisy:
+        """The same elsewhere on their paths; what has no noise was given, and stays."""
+        hidden = self.levels.gt(0)
+        moved = torch.where(hidden[..., None, None, None], self.latents + displacement, self.latents)
+        return Noisy(moved, torch.where(hidden, levels, self.levels))
+
 
 class MemoryStage(NetworkStage):
     """A stage whose sequences are laid out by `transformer.masks`."""
@@ -76,5 +82,7 @@ class MemoryStage(NetworkStage):
         return self.world.transformer.to_latents(patches, self.world.config.token_grid)
 
     def noisy_targets(self, batch: dict[str, Tensor], targets: list[int], levels: Tensor) -> Noisy:
-        """A batch's latents made noisy to ``levels [B, targets]``."""
+        """A batch's latents made noisy to ``levels [B, targets]``; those that every rollout is given stay clean."""
+        if "given" in batch:
+            levels = levels.masked_fill(batch["given"][:, targets], 0.0)
         return Noisy(add_noise(batch["latents"][:, targets], batch["noise"][:, targets], levels), levels)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from world_model.flow import add_noise, training_levels
-from world_model.training.objective import NetworkStage, asked_loss, drop_captions, with_picture
+from world_model.training.objective import NetworkStage, asked_mean, drop_captions, velocity_errors, with_picture
 from world_model.transformer.rotary import grid_positions
 
 CLEAN_START = 0.7  # share of clips whose first latent is given, as in image-to-video
@@ -45,4 +45,4 @@ class NavigationStage(NetworkStage):
         noisy = with_picture(add_noise(latents, batch["noise"], levels), batch.get("condition"))
         hidden, _ = network(network.embed_latents(noisy), given, positions)
         predicted = network.velocity(hidden, given.time, config.token_grid)
-        return asked_loss(predicted, latents, batch["noise"], levels) / batch["asked"], {}
+        return asked_mean(velocity_errors(predicted, latents, batch["noise"]), levels, batch["asked"]), {}

@@ -82,11 +82,16 @@ def with_picture(latents: Tensor, condition: Tensor | None, where: slice | list[
 
 def velocity_loss(predicted: Tensor, clean: Tensor, noise: Tensor) -> Tensor:
     """Mean squared error of a velocity ``[B, T, C, h, w]`` against ``noise - clean`` (Eq. 5), in float32."""
-    return (predicted.float() - (noise - clean)).square().mean()
+    return velocity_errors(predicted, clean, noise).mean()
 
 
-def asked_loss(predicted: Tensor, clean: Tensor, noise: Tensor, levels: Tensor) -> Tensor:
-    """`velocity_loss` summed over all but latents at the level 0 of ``levels [B, T]``, and divided by the number of
-    all: where nothing was hidden, nothing is asked."""
-    weight = levels.gt(0).float()[..., None, None, None]
-    return velocity_loss(predicted * weight, clean * weight, noise * weight)
+def velocity_errors(predicted: Tensor, clean: Tensor, noise: Tensor) -> Tensor:
+    """The squared errors that `velocity_loss` is the mean of."""
+    return (predicted.float() - (noise - clean)).square()
+
+
+def asked_mean(errors: Tensor, levels: Tensor, share: Tensor | None = None) -> Tensor:
+    """The mean of ``errors [B, T, C, h, w]`` over the latents above level 0: a latent that was given has nothing to
+    predict. ``share`` of all latents are such, where that is known of a larger batch than this one."""
+    asked = levels.gt(0).float()
+    return (errors * asked[..., None, None, None]).mean() / (asked.mean() if share is None else share)

@@ -18,6 +18,7 @@ from world_model.large.companions import open_codec, open_text
 from world_model.large.config import LARGE_PRESETS
 from world_model.large.trainable import TrainableWorld, open_trainable
 from world_model.training.autoregressive import AutoregressiveStage
+from world_model.training.few_step import DataFreeFewStepStage, FewStepStage
 from world_model.training.frame_query import FrameQueryStage
 from world_model.training.history import HistoryStage
 from world_model.training.large_latents import LargeLatentStore
@@ -31,6 +32,8 @@ LARGE_STAGES = {  # the stages that train large worlds, and the variant that the
     FrameQueryStage.name: "bi",
     HistoryStage.name: "bi",
     AutoregressiveStage.name: "ar",
+    FewStepStage.name: "fast",
+    DataFreeFewStepStage.name: "fast",
 }
 
 

@@ -67,6 +67,11 @@ class World(nn.Module):
         """Where the weights are."""
         return self.transformer.head.weight.device
 
+    def shares_codec(self, other: World) -> bool:
+        """Whether another world's latents mean the same."""
+        theirs, ours = other.codec.state_dict(), self.codec.state_dict()
+        return theirs.keys() == ours.keys() and all(torch.equal(theirs[name].cpu(), ours[name].cpu()) for name in ours)
+
     def compress(self, latents: Tensor, coarse: Tensor, layout: Layout) -> Tensor:
         """Memory tokens ``[B, N, D]`` of a layout's slots from latents ``[B, T, C, h, w]`` and their coarse views
         ``[B, T, C, h / s, w / s]``, each at the latent that its slot ends with."""

@@ -10,6 +10,7 @@ from world_model.config import (
     FewStepConfig,
     FlowConfig,
     MemoryConfig,
+    StableForcingConfig,
     TextConfig,
     TrainingConfig,
     TransformerConfig,
@@ -79,6 +80,18 @@ LARGE_CURRICULUM = replace(
     history=WITH_HISTORY,
     autoregressive=replace(WITH_HISTORY, frames=16),
     few_step=FewStepConfig(**vars(replace(WITH_HISTORY, frames=16)) | {"blocks": (28, 28, 36, 36), "guidance": 5.0}),
+    stable_forcing=StableForcingConfig(
+        batch=32,
+        frames=32,
+        start=4,
+        clips=10,
+        evaluations=(4,),
+        learning_rate=2e-6,
+        score_learning_rate=4e-7,
+        ratio=5,
+        guidance=5.0,
+        checkpoint_minutes=30.0,
+    ),
 )
 # These two start from public video weights that know no conditioning channels, see `base_models`.
 WAN21_1_3B = LargeConfig(

@@ -57,6 +57,10 @@ class TrainableWorld(nn.Module):
         """The folder's configuration, with ``config`` as it is now."""
         return replace(self._large, config=replace(self._large.config, world=self.config))
 
+    def shares_codec(self, other: TrainableWorld) -> bool:
+        """Whether another world's latents mean the same: those of one codec on disk."""
+        return (self.path / "vae").resolve() == (other.path / "vae").resolve()
+
     def compress(self, latents: Tensor, coarse: Tensor, layout: Layout) -> Tensor:
         """Memory tokens ``[B, N, D]`` of a layout's compressed frames from conditioned latents ``[B, T, C + K, h, w]``
         and those of the small video ``[B, T, C + K, h / 4, w / 4]``, each at the first latent of its frame."""
@@ -88,6 +92,7 @@ class TrainableWorld(nn.Module):
                 heads.data = own.detach().expand_as(heads).clone()
         return world.train(self.training)
 
+    @torch.no_grad()
     def fused_head(self) -> dict[str, Tensor]:
         """The heads as a few-step `Expert` has them, one pair for each evaluation of a chunk."""
         pairs = [self.parallel_decoder.block(call.start, call.end) for call in calls_of(self.large.config)]

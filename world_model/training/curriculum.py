@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from world_model.checkpoint import find_world, is_large
 from world_model.config import CURRICULUM_MINUTES
 from world_model.data.joined import JoinedStore
 from world_model.training.checkpointing import progress_of
@@ -21,9 +20,8 @@ from world_model.training.export import export
 from world_model.training.loop import Budget
 from world_model.training.processes import joined
 from world_model.training.report import write_report
-from world_model.training.run import StageRun, folder_of, remember, run_stage
+from world_model.training.run import StageRun, remember, run_stage
 from world_model.training.stages import FORCING_STAGES, STAGES
-from world_model.training.worlds import check_large_stages
 
 ORDER = tuple(name for name in CURRICULUM_MINUTES if name in STAGES)
 TEACHER = "history"  # the stage whose world scores rollouts
@@ -48,8 +46,6 @@ def run_curriculum(first: StageRun, limits: Mapping[str, Budget]) -> Path:
         KeyboardInterrupt: naming the stage, when SIGINT or SIGTERM asked to stop; what was trained is then saved.
     """
     runs = _runs(first)
-    if first.start is not None and is_large(find_world(folder_of(first.start))):
-        check_large_stages([run.stage for run in runs], first.start)
     check_order(runs, limits)
     with _sigterm_as_interrupt():
         for run in runs:

@@ -76,7 +76,7 @@ class LargeLatentStore(LatentStore):
             )
         self._index: dict[str, int] = {}
         self.clips: list[EncodedClip] = []
-        most = (settings.history + settings.frames) // n * n
+        most = settings.window // n * n
         for part in store.stores:
             count = len(part) if clips is None else min(clips, len(part))
             takes = [Take(k, *place) for k in range(count) for place in cut(part.length(k), most, n)]

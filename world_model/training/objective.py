@@ -25,9 +25,7 @@ class NetworkStage(Stage):
         self.world = world
         self.store = store
         self.config = config
-        for name, parameter in world.named_parameters():
-            if name.startswith(CODEC):
-                parameter.requires_grad_(False)
+        freeze_codec(world)
         if config.caption_rate == 0:
             world.text.requires_grad_(False)  # its statistics stay, too
 
@@ -52,6 +50,13 @@ class NetworkStage(Stage):
     def encode_captions(self, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """`encode_captions` by the stage's world."""
         return encode_captions(self.world, codes, active)
+
+
+def freeze_codec(world: nn.Module) -> None:
+    """Let a world's codec, if it has one, stay as it is."""
+    for name, parameter in world.named_parameters():
+        if name.startswith(CODEC):
+            parameter.requires_grad_(False)
 
 
 def encode_captions(world: World, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:

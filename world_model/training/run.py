@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from world_model.checkpoint import find_world, is_large
 from world_model.config import WorldConfig, to_json, with_settings
 from world_model.data.joined import JoinedStore
 from world_model.data.store import write_json
@@ -17,8 +18,16 @@ from world_model.training.clip_scores import check_teacher
 from world_model.training.loop import Budget, train
 from world_model.training.processes import joined
 from world_model.training.stage import Stage
-from world_model.training.stages import CODEC_STAGES, FORCING_STAGES, STAGES, STARTS, TEACHERS
-from world_model.training.worlds import AnyWorld, encoded, open_to_begin, open_world, save, with_present_settings
+from world_model.training.stages import (
+    CODEC_STAGES,
+    FORCING_STAGES,
+    LARGE_STAGES,
+    STAGES,
+    STARTS,
+    TEACHERS,
+    check_large_stage,
+)
+from world_model.training.worlds import AnyWorld, encoded, open_world, save, share_captions, with_present_settings
 from world_model.world import World
 
 
@@ -71,7 +80,7 @@ def _begin(run: StageRun, store: JoinedStore) -> tuple[Stage, str]:
     return _stage(run, store, **worlds), to_json(worlds["start"].config)
 
 
-def _stage(run: StageRun, store: JoinedStore, start: AnyWorld, teacher: World | None = None) -> Stage:
+def _stage(run: StageRun, store: JoinedStore, start: AnyWorld, teacher: AnyWorld | None = None) -> Stage:
     """The stage of a run, on the world that it trains."""
     start.requires_grad_(True)
     kind = STAGES[run.stage]
@@ -79,7 +88,10 @@ def _stage(run: StageRun, store: JoinedStore, start: AnyWorld, teacher: World | 
     if run.stage in CODEC_STAGES:
         return kind(start.codec, store, settings)
     latents = encoded(start, store, settings, run.cache, run.clips, joined(run.device).device)
-    return kind(start, latents, settings) if teacher is None else kind(start, latents, settings, teacher)
+    if teacher is None:
+        return kind(start, latents, settings)
+    share_captions(teacher, start)
+    return kind(start, latents, settings, teacher)
 
 
 def remember(run: StageRun, store: JoinedStore) -> None:
@@ -149,16 +161,20 @@ def _given_world(run: StageRun) -> AnyWorld:
     if run.start is None:
         world = World.random(run.preset, run.seed)
     else:
-        world = with_present_settings(open_to_begin(folder_of(run.start), run.stage))
+        large = is_large(find_world(folder_of(run.start)))
+        if large:
+            check_large_stage(run.stage, run.start)
+        world = find_present_world(run.start)
+        world = world.as_variant(LARGE_STAGES[run.stage]) if large else world
     world.config = with_settings(world.config, run.settings)
     return world if run.stage in CODEC_STAGES else kind.starts_from(world)
 
 
-def _given_teacher(run: StageRun) -> World:
+def _given_teacher(run: StageRun) -> AnyWorld:
     return find_present_world(str(run.teacher)).with_blocks(())
 
 
-def find_present_world(name: str) -> World:
+def find_present_world(name: str) -> AnyWorld:
     """The world of a run, or a world by name or folder, with the settings of its preset now."""
     return with_present_settings(open_world(folder_of(name)))
 

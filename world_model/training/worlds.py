@@ -17,24 +17,11 @@ from world_model.large.captions import KnownCaptions
 from world_model.large.companions import open_codec, open_text
 from world_model.large.config import LARGE_PRESETS
 from world_model.large.trainable import TrainableWorld, open_trainable
-from world_model.training.autoregressive import AutoregressiveStage
-from world_model.training.few_step import DataFreeFewStepStage, FewStepStage
-from world_model.training.frame_query import FrameQueryStage
-from world_model.training.history import HistoryStage
 from world_model.training.large_latents import LargeLatentStore
 from world_model.training.latents import LatentStore
-from world_model.training.navigation import NavigationStage
 from world_model.world import World
 
 AnyWorld = World | TrainableWorld
-LARGE_STAGES = {  # the stages that train large worlds, and the variant that their outcome is
-    NavigationStage.name: "bi",
-    FrameQueryStage.name: "bi",
-    HistoryStage.name: "bi",
-    AutoregressiveStage.name: "ar",
-    FewStepStage.name: "fast",
-    DataFreeFewStepStage.name: "fast",
-}
 
 
 def open_world(name: str | Path) -> AnyWorld:
@@ -43,26 +30,10 @@ def open_world(name: str | Path) -> AnyWorld:
     return open_trainable(folder) if is_large(folder) else load_world(folder)
 
 
-def open_to_begin(name: str | Path, stage: str) -> AnyWorld:
-    """The same for a run of ``stage`` to start from.
-
-    Raises:
-        ValueError: when the stage does not train worlds of this kind.
-    """
-    if not is_large(find_world(name)):
-        return open_world(name)
-    check_large_stages([stage], name)
-    return open_world(name).as_variant(LARGE_STAGES[stage])
-
-
-def check_large_stages(stages: list[str], name: str | Path) -> None:
-    """Raise ValueError when one of ``stages`` does not train the large world ``name``."""
-    for stage in stages:
-        if stage not in LARGE_STAGES:
-            raise ValueError(
-                f"the stage {stage} does not train large worlds such as {name}; the stages that do are "
-                f"{', '.join(LARGE_STAGES)}"
-            )
+def share_captions(teacher: AnyWorld, student: AnyWorld) -> None:
+    """Let a large teacher know the captions that its student learned by heart; others read by themselves."""
+    if isinstance(teacher, TrainableWorld):
+        teacher.text = student.text
 
 
 def save(world: AnyWorld, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:

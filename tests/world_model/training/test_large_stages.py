@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from world_model.checkpoint import load_world
-from world_model.config import CurriculumConfig, FewStepConfig, FlowConfig, TrainingConfig, to_json
+from world_model.config import CurriculumConfig, FewStepConfig, FlowConfig, StableForcingConfig, TrainingConfig, to_json
 from world_model.controls import StructuredCaption
 from world_model.data.joined import JoinedStore
 from world_model.large import world as large_world
@@ -24,13 +24,14 @@ from world_model.large.few_step import calls_of, grid_levels
 from world_model.large.folder import LargeWorld, convert, read_large_world
 from world_model.large.names import PATCH, published_name, published_shape
 from world_model.large.trainable import open_trainable
-from world_model.training import cli, worlds
+from world_model.training import cli, large_rollout, worlds
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.few_step import FewStepStage
 from world_model.training.history import HistoryStage
 from world_model.training.loop import step_generator
 from world_model.training.losses import read_losses
 from world_model.training.navigation import NavigationStage
+from world_model.training.stages import FORCING_STAGES, LARGE_STAGES
 
 HASTY = TrainingConfig(
     batch=2, frames=4, history=12, caption_rate=0.0, warmup_steps=1, learning_rate=1e-2, checkpoint_minutes=0.0
@@ -57,6 +58,10 @@ def start(single, lively_experts, blocks, tmp_path, monkeypatch):
     and the caption encoder are stand-ins."""
     stages = {name: HASTY for name in ("navigation", "frame_query", "history", "autoregressive")}
     stages["few_step"] = FewStepConfig(**vars(HASTY) | {"blocks": (64, 64), "guidance": 2.0})
+    forcing = {"start": 4, "frames": 4, "clips": 2, "growth_steps": 1, "evaluations": (2,), "ratio": 2}
+    stages["stable_forcing"] = StableForcingConfig(
+        batch=2, warmup_steps=1, learning_rate=1e-3, checkpoint_minutes=0.0, guidance=2.0, **forcing
+    )
     curriculum, flow = replace(CurriculumConfig(), **stages), FlowConfig(shift=5.0, history_noise=0.0)
     config = replace(single, world=replace(single.world, curriculum=curriculum, flow=flow))
     large, tensors = LargeWorld(config, "base"), {}
@@ -68,8 +73,10 @@ def start(single, lively_experts, blocks, tmp_path, monkeypatch):
     tensors[PATCH] = tensors[PATCH][:, : config.world.codec.latent_channels].clone()
     save_file(tensors, tmp_path / "wan.safetensors")
     convert(tmp_path / "wan.safetensors", tmp_path / "start", large, dtype=torch.float32)
-    for module in (worlds, large_world):
+    (tmp_path / "start" / "vae").mkdir()
+    for module in (worlds, large_world, large_rollout):
         monkeypatch.setattr(module, "open_codec", lambda place, device: Codec(blocks))
+    for module in (worlds, large_world):
         monkeypatch.setattr(module, "open_text", lambda *given: tokens_of)
     return tmp_path / "start"
 
@@ -149,7 +156,7 @@ def test_a_stage_trains_stops_goes_on_and_gives_a_world_to_live_in(start, train,
     learned = {name for name, value in before.items() if not torch.equal(value, after[name])}
     assert before.keys() <= after.keys() and "transformer.blocks.1.action.out.weight" in learned
     assert ("compressor.output.weight" in learned) == (stage != "navigation")
-    assert read_large_world(run / "world").variant == worlds.LARGE_STAGES[stage]
+    assert read_large_world(run / "world").variant == LARGE_STAGES[stage]
     world = load_world(run / "world", dtype="float32")
     averaged = load_file(run / "step-00000012" / "averaged.safetensors")["transformer.patch_embedding.weight"]
     assert torch.equal(world.experts["only"].transformer.patch_embedding.weight, averaged.bfloat16().float())
@@ -169,19 +176,37 @@ def test_one_stage_goes_on_from_another(start, train, tmp_path):
     assert config["config"]["world"]["curriculum"]["autoregressive"]["batch"] == 1
 
 
-@pytest.mark.parametrize("stage", ["codec", "decoder", "full_context"])
+@pytest.mark.parametrize("stage", ["codec", "decoder", "full_context", "full_context_forcing"])
 def test_stages_that_do_not_train_large_worlds_say_so(start, train, tmp_path, stage):
+    teacher = ("--teacher", str(start)) if stage in FORCING_STAGES else ()
     with pytest.raises(ValueError, match=f"the stage {stage} does not train large worlds .* navigation, frame_query"):
-        train("--stage", stage, "--start", str(start), "--steps", "1")
+        train("--stage", stage, "--start", str(start), "--steps", "1", *teacher)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_curriculum_that_cannot_be_finished_is_refused_before_it_begins(start, train, tmp_path):
-    with pytest.raises(ValueError, match="the stage stable_forcing does not train large worlds"):
-        train("--curriculum", "--start", str(start), "--steps", "navigation=1")
-    with pytest.raises(ValueError, match="the stage stable_forcing does not train large worlds"):
-        train("--stage", "stable_forcing", "--start", str(start), "--teacher", str(start), "--steps", "1")
-    assert not (tmp_path / "run").exists()
+def test_the_whole_curriculum_runs_from_video_weights_to_a_distilled_world(start, train, tmp_path):
+    stages = ("navigation", "frame_query", "history", "autoregressive", "few_step", "stable_forcing")
+    train("--curriculum", "--start", str(start), "--steps", *(f"{stage}=2" for stage in stages))
+    run = tmp_path / "run" / "stable_forcing"
+    assert all(np.isfinite(entry["loss"]) for entry in read_losses(run))
+    before, after = (load_file(path / "heads.safetensors") for path in (run / "start", run / "world"))
+    name = "parallel_decoder.weight"
+    assert not torch.equal(before[name].bfloat16(), after[name])
+    world = load_world(run / "world", dtype="float32")
+    assert world.large.variant == "fast" and (tmp_path / "run" / "report.md").is_file()
+    stream = world.stream(1)
+    stream.reset([0], [np.zeros((1, 64, 64, 3), np.uint8)], [StructuredCaption("stripes")], [0])
+    assert stream.step(np.zeros((1, 4, 6), np.float32)).shape == (1, 16, 64, 64, 3)
+
+
+def test_a_teacher_of_another_codec_is_refused(start, train, tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name / "vae").mkdir(parents=True)
+        for file in start.glob("*.*"):
+            (tmp_path / name / file.name).symlink_to(file)
+    words = ("--stage", "stable_forcing", "--start", str(tmp_path / "one"), "--teacher", str(tmp_path / "other"))
+    with pytest.raises(ValueError, match="the teacher has another codec than the student"):
+        train(*words, "--steps", "1")
 
 
 def test_a_world_of_two_experts_does_not_learn(start, toy):

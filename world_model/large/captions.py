@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-NO_CAPTION = 0  # the number of the caption that says nothing, not even its own end
-
 
 class KnownCaptions(nn.Module):
     """Numbers ``[n, 1]`` of captions to their tokens ``[n, length, X]``, padded with zeros.
 
-    Caption ``k`` has the tokens ``tokens[k - 1]``, ``[L, X]`` with ``L`` up to ``length``; they stay where they are,
-    since those of many recordings would fill a GPU.
+    Caption ``k`` has the tokens ``tokens[k - 1]``, ``[L, X]`` with ``L`` up to ``length``, and 0 is no caption at all,
+    nothing but padding. Tokens stay where they are: those of many recordings would fill a GPU.
     """
 
     def __init__(self, tokens: Sequence[Tensor], length: int, width: int) -> None:

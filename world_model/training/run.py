@@ -130,9 +130,11 @@ def _check_size(store: JoinedStore, config: WorldConfig) -> None:
     """Raise ValueError when the recordings have another picture size than the world."""
     recorded, video = store[0].frames.shape[1:3], config.video
     if tuple(recorded) != (video.height, video.width):
+        square = video.height == video.width
+        remedy = f"record with --size {video.height}" if square else f"import with --size {video.height}x{video.width}"
         raise ValueError(
             f"the recordings have pictures of {recorded[0]}x{recorded[1]} and the world {config.name!r} makes "
-            f"{video.height}x{video.width}; record with --size {video.height}, or choose another --preset or --start"
+            f"{video.height}x{video.width}; {remedy}, or choose another --preset or --start"
         )
 
 

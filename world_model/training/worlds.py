@@ -1,4 +1,4 @@
-"""Worlds of both kinds as training runs open, feed and save them: here alone is asked which kind a world is of."""
+"""Worlds of both kinds, small and large, as training runs open, feed and save them; stages need not know which."""
 
 from __future__ import annotations
 

@@ -57,6 +57,9 @@ class GaussianStudent(nn.Module):
         self.mean = nn.Parameter(torch.tensor(mean))
         self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
 
+    def draw(self, shape, evaluations, generator):
+        return {"noise": torch.randn(shape, generator=generator)}
+
     def clean(self, noise):
         return self.mean + self.log_scale.exp() * noise
 

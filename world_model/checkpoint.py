@@ -67,7 +67,7 @@ def load_world(name_or_path: str | Path, device: str = "cpu", dtype: str = "floa
     """
     folder = find_world(name_or_path)
     target = check_device(device)
-    if _is_large(folder):
+    if is_large(folder):
         from world_model.large.world import open_large_world
 
         return open_large_world(folder, target, dtype)
@@ -142,7 +142,7 @@ def misfits(found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]
     return "; ".join(f"{len(names)} {kind} ({_listed(names)})" for kind, names in problems if names)
 
 
-def _is_large(folder: Path) -> bool:
+def is_large(folder: Path) -> bool:
     """Whether a folder's configuration is that of a large world."""
     try:
         return "variant" in json.loads((folder / "config.json").read_text())

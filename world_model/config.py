@@ -101,6 +101,11 @@ class TrainingConfig:
     checkpoint_minutes: float = 4.0
     seed: int = 0
 
+    @property
+    def window(self) -> int:
+        """Latent frames of the longest window that the stage draws."""
+        return self.history + self.frames
+
 
 @dataclass(frozen=True)
 class FewStepConfig(TrainingConfig):
@@ -135,6 +140,10 @@ class StableForcingConfig(TrainingConfig):
     normalised: bool = True  # a clip's direction over its distance from the real estimate (DMD); False: Algorithm 1
     guidance: float = 1.0  # classifier-free guidance of the real score; 1 is none
     watch_steps: int = 20  # between two looks at whether rollouts collapse
+
+    @property
+    def window(self) -> int:
+        return self.start + self.clips * self.frames
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from world_model.codec import CausalCodec
 from world_model.config import PRESETS, MemoryConfig, WorldConfig
-from world_model.memory import MemoryCompressor
+from world_model.memory import MemoryCompressor, slot_windows
 from world_model.parallel_decoder import ParallelDecoder, fused_heads
 from world_model.sampling import Sampler, block_euler
 from world_model.text import ByteEncoder
-from world_model.transformer import VelocityTransformer
+from world_model.transformer import VelocityTransformer, masks
+from world_model.transformer.masks import Layout
 
 if TYPE_CHECKING:
     from world_model.rollout import WorldStream
@@ -28,6 +29,8 @@ class World(nn.Module):
 
     ``path`` is the folder that it was loaded from, None for a world with random weights.
     """
+
+    layouts = masks  # where chunks begin, and who sees whom in a training sequence
 
     def __init__(self, config: WorldConfig, path: Path | None = None) -> None:
         super().__init__()
@@ -68,6 +71,20 @@ class World(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.transformer.head.weight.device
+
+    def shares_codec(self, other: World) -> bool:
+        """Whether another world's latents mean the same."""
+        theirs, ours = other.codec.state_dict(), self.codec.state_dict()
+        return theirs.keys() == ours.keys() and all(torch.equal(theirs[name].cpu(), ours[name].cpu()) for name in ours)
+
+    def compress(self, latents: Tensor, coarse: Tensor, layout: Layout) -> Tensor:
+        """Memory tokens ``[B, N, D]`` of a layout's slots from latents ``[B, T, C, h, w]`` and their coarse views
+        ``[B, T, C, h / s, w / s]``, each at the latent that its slot ends with."""
+        seen = coarse[:, layout.slot_latents]
+        if not layout.slots:
+            return self.transformer.embed_latents(seen)
+        windows = slot_windows(latents, self.config.memory.temporal_stride)[:, list(layout.slots)]
+        return self.compressor(windows, seen, self.transformer)
 
     def with_memory(self, memory: MemoryConfig) -> World:
         """The same networks, weights shared, with other bounds on what the memory holds.

@@ -46,6 +46,26 @@ def test_an_untrained_action_branch_changes_nothing(tiny_world):
     assert torch.equal(untrained(h, torch.randn(1, 2, 8), torch.tensor([0, 0, 1, 1])), h)
 
 
+def test_blocks_that_run_again_in_the_backward_pass_learn_the_same():
+    world = World.random(TINY)
+    latents, levels = torch.randn(1, 3, *TINY.latent_shape), torch.rand(1, 3)
+    with torch.no_grad():
+        for parameter in world.transformer.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    found, runs = [], []
+    world.transformer.blocks[0].ffn.register_forward_hook(lambda *_: runs.append(len(found)))
+    for recompute in (False, True):
+        world.transformer.recompute = recompute
+        world.zero_grad()
+        forward(world, torch.ones(1, 3, 6), latents, levels).square().mean().backward()
+        found.append([p.grad.clone() for p in world.transformer.parameters() if p.grad is not None])
+    assert runs == [0, 1, 1] and len(found[0]) > 20
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    with torch.no_grad():
+        forward(world, torch.ones(1, 3, 6), latents, levels)
+    assert runs == [0, 1, 1, 2]
+
+
 def test_the_action_residual_is_the_paper_s_formula():
     """h + F([h, e]) with a plain concatenation, against the two-part product that is computed."""
     branch = ActionResidual(8)

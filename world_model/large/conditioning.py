@@ -49,6 +49,11 @@ def small_video(frames: Tensor) -> Tensor:
     return shrunk(frames[:, ::FRAME_STRIDE])
 
 
+def chunk_frames(latents: int, first: bool) -> int:
+    """The frames of a chunk of so many latents; the first latent of a video is one frame."""
+    return FRAMES_PER_LATENT * latents - (FRAMES_PER_LATENT - 1 if first else 0)
+
+
 def condition_volume(codec: StreamingCodec, picture: Tensor, latents: int) -> Tensor:
     """The conditioning ``[1, latents, 20, h, w]`` of a rollout of ``latents`` latents from a picture ``[3, H, W]``.
 
@@ -72,8 +77,7 @@ class Picture:
     def condition(self, codec: StreamingCodec, latents: int) -> tuple[Tensor, Picture]:
         """The next ``latents`` latents of conditioning ``[1, latents, 20, h, w]``, and what gives those after them."""
         begins = self.state is None
-        frames = FRAMES_PER_LATENT * latents - (FRAMES_PER_LATENT - 1 if begins else 0)
-        video = self.pixels.new_zeros(1, frames, *self.pixels.shape)
+        video = self.pixels.new_zeros(1, chunk_frames(latents, begins), *self.pixels.shape)
         if begins:
             video[0, 0] = self.pixels
         encoded, state = codec.encode(video, self.state)

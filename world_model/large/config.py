@@ -6,9 +6,13 @@ from dataclasses import dataclass, replace
 
 from world_model.config import (
     CodecConfig,
+    CurriculumConfig,
+    FewStepConfig,
     FlowConfig,
     MemoryConfig,
+    StableForcingConfig,
     TextConfig,
+    TrainingConfig,
     TransformerConfig,
     VideoConfig,
     WorldConfig,
@@ -55,6 +59,40 @@ WORLDPLAY2_14B = LargeConfig(
         flow=FlowConfig(shift=7.0, sampling_steps=4, history_noise=0.0),
     )
 )
+# Of weights that know video already: small steps, everywhere alike. Clips of 32 latents for the bidirectional model and
+# four chunks of 4 for the chunk-causal one are the paper's; the other numbers have not been tried at this size.
+FINE_TUNING = TrainingConfig(
+    batch=32,
+    frames=32,
+    learning_rate=1e-5,
+    matrix_learning_rate=1e-5,
+    caption_rate=0.0,
+    warmup_steps=200,
+    decay_fraction=0.1,
+    ema_decay=0.999,
+    checkpoint_minutes=30.0,
+)
+WITH_HISTORY = replace(FINE_TUNING, history=240, growth_steps=4000)
+LARGE_CURRICULUM = replace(
+    CurriculumConfig(),
+    navigation=FINE_TUNING,
+    frame_query=replace(WITH_HISTORY, history=96),
+    history=WITH_HISTORY,
+    autoregressive=replace(WITH_HISTORY, frames=16),
+    few_step=FewStepConfig(**vars(replace(WITH_HISTORY, frames=16)) | {"blocks": (28, 28, 36, 36), "guidance": 5.0}),
+    stable_forcing=StableForcingConfig(
+        batch=32,
+        frames=32,
+        start=4,
+        clips=10,
+        evaluations=(4,),
+        learning_rate=2e-6,
+        score_learning_rate=4e-7,
+        ratio=5,
+        guidance=5.0,
+        checkpoint_minutes=30.0,
+    ),
+)
 # These two start from public video weights that know no conditioning channels, see `base_models`.
 WAN21_1_3B = LargeConfig(
     replace(
@@ -62,6 +100,7 @@ WAN21_1_3B = LargeConfig(
         name="wan2.1-1.3b",
         transformer=replace(WORLDPLAY2_14B.world.transformer, width=1536, depth=30, heads=12, ffn_width=8960),
         flow=FlowConfig(shift=5.0, sampling_steps=40, history_noise=0.0),
+        curriculum=LARGE_CURRICULUM,
     ),
     experts=(SINGLE,),
 )

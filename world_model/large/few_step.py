@@ -11,6 +11,7 @@ and the next block starts from the clean estimate with fresh noise at level ``si
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from world_model.flow import add_noise, sampling_levels
+from world_model.large.config import SINGLE, LargeConfig
 from world_model.parallel_decoder import fuse
 
 INTERVALS = 128
@@ -34,7 +36,16 @@ class Call(NamedTuple):
     end: int
 
 
+# Of the published pair; a single expert has one for each of its configuration's blocks, see `calls_of`.
 CALLS = (Call("high", 0, 0, 28), Call("high", 1, 28, 56), Call("low", 0, 56, 92), Call("low", 1, 92, 128))
+
+
+def calls_of(config: LargeConfig) -> tuple[Call, ...]:
+    """The network evaluations of a chunk of a distilled world."""
+    if config.experts != (SINGLE,):
+        return CALLS
+    ends = list(accumulate(config.world.flow.blocks))
+    return tuple(Call(SINGLE, local, *pair) for local, pair in enumerate(zip([0, *ends], ends, strict=False)))
 
 
 def grid_levels() -> Tensor:
@@ -45,10 +56,10 @@ def grid_levels() -> Tensor:
 class IntervalHeads(nn.Module):
     """The fused heads of one expert: features ``[..., D]`` to displacement and endpoint patches ``[..., 2 * O]``."""
 
-    def __init__(self, width: int, out: int) -> None:
+    def __init__(self, width: int, out: int, calls: int = CALLS_PER_EXPERT) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(CALLS_PER_EXPERT, 2 * out, width))
-        self.bias = nn.Parameter(torch.zeros(CALLS_PER_EXPERT, 2 * out))
+        self.weight = nn.Parameter(torch.zeros(calls, 2 * out, width))
+        self.bias = nn.Parameter(torch.zeros(calls, 2 * out))
 
     def forward(self, x: Tensor, call: int) -> Tensor:
         return functional.linear(x, self.weight[call], self.bias[call])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,16 +71,31 @@ def convert(
     experts = world.config.experts if experts is None else experts
     sources = {expert: _source_files(source, expert, experts, world.variant) for expert in experts}
     _refuse(folder, world, experts)
+    tensors = {}  # of which nothing is read before it is written
+    for expert, files in sources.items():
+        if world.variant == "base":
+            tensors[expert] = base_tensors(files, world.config)
+        else:
+            tensors[expert] = published_tensors(files, world.config, expert if world.few_step else None)
+    return write_experts(folder, world, tensors, dtype, shard_bytes)
+
+
+def write_experts(
+    folder: Path,
+    world: LargeWorld,
+    experts: Mapping[str, Iterable[tuple[str, Tensor]]],
+    dtype: torch.dtype = torch.bfloat16,
+    shard_bytes: int = SHARD_BYTES,
+) -> dict[str, list[Path]]:
+    """Write experts, each given as the names and tensors of an `Expert`, and the configuration into ``folder``, over
+    those that are there, and return the files of each; all under temporary names that are then renamed."""
     folder.mkdir(parents=True, exist_ok=True)
     part = f".{uuid.uuid4().hex}.tmp"
     try:
-        written = {}
-        for expert in experts:
-            if world.variant == "base":
-                tensors = base_tensors(sources[expert], world.config)
-            else:
-                tensors = published_tensors(sources[expert], world.config, expert if world.few_step else None)
-            written[expert] = _write_shards(tensors, folder, expert, dtype, shard_bytes, part)
+        written = {
+            expert: _write_shards(tensors, folder, expert, dtype, shard_bytes, part)
+            for expert, tensors in experts.items()
+        }
         (folder / (CONFIG + part)).write_text(to_json(world))
         for file in (*(file for files in written.values() for file in files), folder / CONFIG):
             os.replace(f"{file}{part}", file)
@@ -148,8 +163,9 @@ def expert_title(expert: str) -> str:
 
 
 def link_companions(folder: Path, source: Path) -> list[str]:
-    """Link what `source`, a diffusers pipeline, has of `COMPANIONS` and ``folder`` lacks; returns their names."""
-    missing = [name for name in COMPANIONS if (source / name).is_dir() and not (folder / name).exists()]
+    """Link what ``source``, a diffusers pipeline or a large world, has of `COMPANIONS` and ``folder`` lacks; returns
+    their names."""
+    missing = [name for name in COMPANIONS if (source / name).exists() and not (folder / name).exists()]
     for name in missing:
         (folder / name).symlink_to((source / name).resolve())
     return missing

@@ -19,7 +19,7 @@ from world_model.large.conditioning import MASK_CHANNELS
 from world_model.large.context import History, Memory, MemoryCache, extend_cache, remember
 from world_model.large.denoise import evaluate
 from world_model.large.expert import Expert
-from world_model.large.few_step import CALLS, clean_estimate, grid_levels, next_input
+from world_model.large.few_step import calls_of, clean_estimate, grid_levels, next_input
 from world_model.large.transformer import TIMESTEPS
 from world_model.solvers import DPMSolver, UniPC
 from world_model.transformer import KeyValue
@@ -161,27 +161,33 @@ class LargeRollout:
 def few_step_chunk(
     rollout: LargeRollout, noise: Tensor, rows: Tensor, text: Tensor, fresh: Callable[[], Tensor]
 ) -> Tensor:
-    """A chunk of the 4-step model, ``[B, n, 16, h, w]`` like its ``noise``; ``fresh`` gives new noise of that shape."""
-    x = noise
-    for call in CALLS:
-        timestep = float(grid_levels()[call.start] * TIMESTEPS)
-        displacement, endpoint = rollout.evaluate(call.expert, x, timestep, rows, text, call.local)
+    """A chunk of a distilled model, ``[B, n, 16, h, w]`` like its ``noise``; ``fresh`` gives new such noise."""
+    x, picture, calls = noise, rollout.clean_picture, calls_of(rollout.config)
+    for call in calls:
+        levels = _timesteps(float(grid_levels()[call.start] * TIMESTEPS), picture, x)
+        displacement, endpoint = rollout.evaluate(call.expert, _begun_by(picture, x), levels, rows, text, call.local)
         x = clean_estimate(x, displacement, endpoint, call)
-        if call is not CALLS[-1]:
+        if call is not calls[-1]:
             x = next_input(x, fresh(), call)
-    return x
+    return _begun_by(picture, x)
 
 
 def solved_chunk(rollout: LargeRollout, noise: Tensor, rows: Tensor, text: Tensor, solver: UniPC | DPMSolver) -> Tensor:
     """A chunk ``[B, n, 16, h, w]`` by a fresh ``solver``, for the models that take many steps."""
     x, picture = noise, rollout.clean_picture
     for timestep in solver.timesteps.tolist():
-        levels = torch.full((x.shape[1],), float(timestep))
-        if picture is not None:
-            levels[0] = 0
+        levels = _timesteps(timestep, picture, x)
         (velocity,) = rollout.evaluate(rollout.expert_at(timestep), _begun_by(picture, x), levels, rows, text)
         x = solver.step(x, velocity)
     return _begun_by(picture, x)
+
+
+def _timesteps(timestep: float, picture: Tensor | None, x: Tensor) -> Tensor:
+    """One timestep for each latent of a chunk; the start picture's is 0."""
+    levels = torch.full((x.shape[1],), float(timestep), dtype=torch.float64)
+    if picture is not None:
+        levels[0] = 0
+    return levels
 
 
 def _begun_by(picture: Tensor | None, x: Tensor) -> Tensor:

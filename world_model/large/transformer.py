@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from world_model.controls import LONGITUDINAL
 from world_model.large.config import LargeConfig
-from world_model.large.few_step import IntervalHeads
+from world_model.large.few_step import IntervalHeads, calls_of
 from world_model.transformer import Conditioning, VelocityTransformer
 from world_model.transformer.actions import ActionEmbedding
 
@@ -36,7 +36,8 @@ class LargeTransformer(VelocityTransformer):
         self.patch_embedding = nn.Linear(config.input_channels * sizes.patch**2, sizes.width)
         self.action_embedding = TruncatedActionEmbedding(sizes.width, sizes.action_widths, sizes.camera_scale)
         if few_step:
-            self.head = IntervalHeads(sizes.width, self.channels * sizes.patch**2)
+            calls = len(calls_of(config)) // len(config.experts)
+            self.head = IntervalHeads(sizes.width, self.channels * sizes.patch**2, calls)
 
     def steer(self, group: Tensor, timesteps: Tensor, rows: Tensor | None, text: Tensor) -> Conditioning:
         """`condition` in the published units.

@@ -13,7 +13,7 @@ from world_model.config import WorldConfig
 from world_model.large.companions import open_codec, open_text
 from world_model.large.conditioning import StreamingCodec
 from world_model.large.expert import Expert
-from world_model.large.few_step import CALLS
+from world_model.large.few_step import calls_of
 from world_model.large.folder import LargeWorld, load_large_world, read_large_world
 from world_model.large.generate import STEPS, chunk_latents
 from world_model.large.parallel import ALONE, Share, SplitStream
@@ -53,7 +53,7 @@ class LoadedWorld:
     @property
     def evaluations(self) -> int:
         """Network evaluations of a chunk, unless a stream is asked for another number; guided ones count once."""
-        return len(CALLS) if self.large.few_step else STEPS
+        return len(calls_of(self.large.config)) if self.large.few_step else STEPS
 
     def named_children(self) -> Iterator[tuple[str, nn.Module]]:
         """The networks by name, as of a module."""

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--curriculum", action="store_true", help=f"train all stages: {', '.join(ORDER)}")
     parser.add_argument("--data", required=True, type=Path, nargs="+", help="recordings, from `wp2 record doom`")
     parser.add_argument("--out", required=True, type=Path, help="run folder; run again with the same to continue")
-    parser.add_argument("--start", help="world or run to start from (default: random weights); its codec is kept")
+    parser.add_argument(
+        "--start", help="world, large ones too, or run to start from (default: random weights); its codec is kept"
+    )
     parser.add_argument("--teacher", help="run or world of a history stage, which scores rollouts (stable_forcing)")
     parser.add_argument("--first", choices=ORDER, help="where the curriculum begins (default: after a start's codec)")
     parser.add_argument("--preset", default="doom", choices=sorted(PRESETS), help="sizes, when there is no --start")

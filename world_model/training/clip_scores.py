@@ -18,9 +18,11 @@ from world_model.flow import add_noise
 from world_model.training.history import HistoryStage
 from world_model.training.latents import LatentStore
 from world_model.training.memory_stage import Noisy
+from world_model.training.objective import freeze_codec
 from world_model.world import World
 
 PER_LATENT = ("latents", "coarse", "actions", "active", "history_noise", "coarse_noise")
+OF_LARGE = ("condition", "coarse_condition", "given")  # per latent, too
 
 
 @dataclass
@@ -46,7 +48,8 @@ class ScoredRollout:
 
     def window(self, clip: slice) -> dict[str, Tensor]:
         """A clip and what came before it; nothing after it."""
-        cut = {name: self.batch[name][:, : clip.stop] for name in PER_LATENT}
+        names = (*PER_LATENT, *(name for name in OF_LARGE if name in self.batch))
+        cut = {name: self.batch[name][:, : clip.stop] for name in names}
         return self.batch | cut | {"first_target": torch.tensor(clip.start)}
 
 
@@ -59,8 +62,8 @@ class ClipScores(nn.Module):
         teacher = teacher.with_blocks(())
         self.real = HistoryStage(copy.deepcopy(teacher), store, config).requires_grad_(False)
         self.fake = HistoryStage(copy.deepcopy(teacher), store, config).requires_grad_(True)
-        for fixed in (self.fake.world.codec, self.fake.world.text):
-            fixed.requires_grad_(False)
+        freeze_codec(self.fake.world)
+        self.fake.world.text.requires_grad_(False)
 
     @torch.no_grad()
     def direction(self, rollout: ScoredRollout, clip: slice, level: Tensor, noise: Tensor) -> Tensor:
@@ -99,6 +102,5 @@ def check_teacher(teacher: World, student: World) -> None:
         theirs, ours = getattr(teacher.config, what), getattr(student.config, what)
         if theirs != ours:
             raise ValueError(f"the teacher's {what} is {theirs} and the student's {ours}; give a teacher of the same")
-    theirs, ours = teacher.codec.state_dict(), student.codec.state_dict()
-    if theirs.keys() != ours.keys() or any(not torch.equal(theirs[name].cpu(), ours[name].cpu()) for name in ours):
+    if not student.shares_codec(teacher):
         raise ValueError("the teacher has another codec than the student; give a teacher trained on the same latents")

@@ -8,12 +8,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from world_model.checkpoint import load_world, save_world
 from world_model.training import checkpointing
-from world_model.world import World
+from world_model.training.worlds import AnyWorld, TrainableWorld, open_world, save
 
 
-def world_of_run(run: Path) -> World:
+def world_of_run(run: Path) -> AnyWorld:
     """The world of a run's newest checkpoint; of its best one when the run collapsed and stopped itself, or what it
     began with when it was never better than that.
 
@@ -25,7 +24,7 @@ def world_of_run(run: Path) -> World:
     existing = checkpointing.checkpoints(run)
     if not existing:
         raise FileNotFoundError(f"{run} holds no checkpoint; train it first or give another folder")
-    world = load_world(run / "start")
+    world = open_world(run / "start")
     if checkpointing.progress_of(run).collapsed is not None:
         existing = checkpointing.checkpoints(run / checkpointing.BEST)
         if not existing:
@@ -43,9 +42,12 @@ def export(
     is how many network evaluations its chunks have from then on where nothing else is asked for.
 
     Raises:
-        ValueError: when the world was not distilled and shall be fused, or cannot be evaluated so often.
+        ValueError: when the world was not distilled and shall be fused, or cannot be evaluated so often; and for either
+            with a large world.
     """
     world = world_of_run(run)
+    if isinstance(world, TrainableWorld) and (fused or steps is not None):
+        raise ValueError("a large world generates with the numbers of its variant; leave out --fused and --steps")
     if steps is not None:
         world.config = replace(world.config, flow=replace(world.config.flow, sampling_steps=steps))
-    save_world(world.fused() if fused else world, folder, dtype)
+    save(world.fused() if fused else world, folder, dtype)

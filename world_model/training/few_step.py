@@ -21,7 +21,7 @@ from world_model.parallel_decoder import ParallelDecoder
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.latents import LatentStore
 from world_model.training.memory_stage import Noisy
-from world_model.transformer.masks import chunk_of
+from world_model.training.objective import asked_mean
 from world_model.world import World
 
 
@@ -54,6 +54,7 @@ class FewStepStage(AutoregressiveStage):
         drawn = torch.randint(len(starts), (count, latents), generator=generator)
         offset = (torch.rand(count, latents, generator=generator) * sizes[drawn]).long()
         n = self.world.config.chunk_latents
+        chunk_of = self.world.layouts.chunk_of
         chunks = torch.tensor([chunk_of(latent, n) for latent in range(latents)])  # one draw for all latents of a chunk
         start, offset = starts[drawn][:, chunks], offset[:, chunks]
         return batch | {"start": start, "interval": start + offset}
@@ -66,9 +67,9 @@ class FewStepStage(AutoregressiveStage):
         features = self.features_of(batch, noisy)
         with torch.no_grad():
             walked = self.in_place(self.decoder.displacement(features, start, interval))
-            target = self.target(batch, Noisy(noisy.latents + walked, levels[interval]), levels[interval + 1])
+            target = self.target(batch, noisy.onward(walked, levels[interval]), levels[interval + 1])
         predicted = self.in_place(self.decoder.velocity(features, interval))
-        return (predicted - target).square().mean(), {}
+        return asked_mean((predicted - target).square(), noisy.levels), {}
 
     def block_starts(self, batch: dict[str, Tensor], start: Tensor) -> Noisy:
         """Noisy latents where blocks begin, int64 ``[B, targets]``: the recorded ones with noise."""
@@ -82,8 +83,8 @@ class FewStepStage(AutoregressiveStage):
         if not self.config.midpoint:
             return velocity
         half = (following - noisy.levels) / 2
-        middle = noisy.latents + half[..., None, None, None] * velocity
-        return self._guided(batch, Noisy(middle, noisy.levels + half))
+        middle = noisy.onward(half[..., None, None, None] * velocity, noisy.levels + half)
+        return self._guided(batch, middle)
 
     def _guided(self, batch: dict[str, Tensor], noisy: Noisy) -> Tensor:
         return self.teacher.guided_velocities(batch, noisy, self.config.guidance)
@@ -105,10 +106,11 @@ class DataFreeFewStepStage(FewStepStage):
     @torch.no_grad()
     def block_starts(self, batch: dict[str, Tensor], start: Tensor) -> Noisy:
         levels, bounds = self.decoder.levels, self.decoder.bounds(len(self.decoder.blocks))
-        x = batch["noise"][:, int(batch["first_target"]) :]
+        noisy = super().block_starts(batch, torch.zeros_like(start))  # at the first level, where all is noise
         for here, following in zip(bounds[:-2], bounds[1:-1], strict=True):
-            ends = torch.full_like(start, following)
-            features = self.features_of(batch, Noisy(x, levels[torch.full_like(start, here)]))
-            walked = x + self.in_place(self.decoder.displacement(features, torch.full_like(start, here), ends))
-            x = torch.where(start.ge(following)[..., None, None, None], walked, x)
-        return Noisy(x, levels[start])
+            ends, walking = torch.full_like(start, following), start.ge(following)
+            features = self.features_of(batch, noisy)
+            walked = self.in_place(self.decoder.displacement(features, torch.full_like(start, here), ends))
+            walked = walked * walking[..., None, None, None]
+            noisy = noisy.onward(walked, torch.where(walking, levels[ends], noisy.levels))
+        return noisy

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from world_model.flow import add_noise, training_levels
-from world_model.thinning import kept_slots, slot_count
 from world_model.training.memory_stage import MemoryStage
-from world_model.training.objective import velocity_loss
-from world_model.transformer.masks import frame_query
+from world_model.training.objective import velocity_loss, with_picture
 
 NOISE_MEAN = 0.2  # the other frames' level is logit-normal around it, with deviation 1
 
@@ -29,7 +27,7 @@ class FrameQueryStage(MemoryStage):
         latents = self.draw_history(generator, step) + self.config.frames
         batch = self.draw_windows(latents, generator)
         count = len(batch["latents"])
-        stored = self._stored(latents)
+        stored = self.world.layouts.stored_latents(self.world.config, latents)
         chosen = torch.randperm(len(stored), generator=generator)[: self.config.frames]
         queried = torch.tensor(sorted(stored[index] for index in chosen.tolist()))
         hidden = (torch.randn(count, latents, generator=generator) + NOISE_MEAN).sigmoid()
@@ -42,18 +40,13 @@ class FrameQueryStage(MemoryStage):
             "coarse_noise": torch.randn(batch["coarse"].shape, generator=generator),
         }
 
-    def _stored(self, latents: int) -> list[int]:
-        """The latents of a history of so many that its memory holds."""
-        memory = self.world.config.memory
-        stride = memory.temporal_stride
-        slots = kept_slots(slot_count(latents, stride), stride, memory.budget_slots)
-        return [stride * slot + offset for slot in slots for offset in range(1, stride + 1)]
-
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         network, queried = self.world.transformer, batch["queried"].tolist()
-        layout = frame_query(self.world.config, batch["latents"].shape[1], tuple(queried))
+        layout = self.world.layouts.frame_query(self.world.config, batch["latents"].shape[1], tuple(queried))
         history = add_noise(batch["latents"], batch["history_noise"], batch["hidden"])
+        history = with_picture(history, batch.get("condition"))
         coarse = add_noise(batch["coarse"], batch["coarse_noise"], batch["hidden"])
+        coarse = with_picture(coarse, batch.get("coarse_condition"))
         batch = batch | {"sink_actions": batch["actions"][:, 0]}
         memory = [network.embed_latents(history[:, :1]), self.compress(history, coarse, layout)]
         none = torch.zeros_like(batch["levels"][:, 0])

@@ -11,14 +11,16 @@ from torch import Tensor
 
 from world_model.flow import training_levels
 from world_model.training.autoregressive import AutoregressiveStage
-from world_model.transformer.masks import bidirectional
+from world_model.transformer.masks import Layout
 
 
 class HistoryStage(AutoregressiveStage):
     """Flow matching of whole clips after ``[sink | compressed | adjacent]``: the mask without its causal part."""
 
     name = "history"
-    layout = staticmethod(bidirectional)
+
+    def layout(self, latents: int, first_target: int) -> Layout:
+        return self.world.layouts.bidirectional(self.world.config, latents, first_target)
 
     def draw_levels(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
         """One noise level for each clip: ``[B, T]``."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from world_model.codec import CausalCodec, to_unit
@@ -38,6 +38,8 @@ class EncodedClip:
 
 class LatentStore:
     """The encoded clips of a store, and every distinct caption text once."""
+
+    words = staticmethod(field_texts)  # the texts that a caption is read as
 
     def __init__(
         self,
@@ -83,8 +85,18 @@ class LatentStore:
         chosen = []
         for index in torch.randint(len(long_enough), (count,), generator=generator).tolist():
             clip = long_enough[index]
-            room = len(clip.latents) - latents + 1
+            room = self.beginnings(clip, latents)
             chosen.append((clip, int(torch.randint(room, (), generator=generator))))
+        return self.batch_of(chosen, latents, generator)
+
+    def beginnings(self, clip: EncodedClip, latents: int) -> int:
+        """At how many latents of a clip, the first ones, a window of ``latents`` may begin."""
+        return len(clip.latents) - latents + 1
+
+    def batch_of(
+        self, chosen: Sequence[tuple[EncodedClip, int]], latents: int, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """The windows of ``latents`` latents that begin at these places, as `windows` gives them."""
         actions = torch.stack([clip.actions[s : s + latents] for clip, s in chosen])
         idle = torch.zeros(ACTION_DIM)
         idle[PERSPECTIVE] = 1
@@ -116,33 +128,42 @@ class LatentStore:
         return self._index.setdefault(text, len(self._index))
 
     def _encoded_clip(self, clip: Clip, latents: Tensor, coarse: Tensor, frames_per_latent: int) -> EncodedClip:
-        texts = torch.empty(len(latents), FIELDS, dtype=torch.int64)
+        actions = torch.from_numpy(clip.actions[: len(latents)].copy())
+        return EncodedClip(latents, coarse, actions, self._texts_of(clip, len(latents), frames_per_latent))
+
+    def _texts_of(self, clip: Clip, latents: int, frames_per_latent: int) -> Tensor:
+        """Which texts hold at each latent: int64 ``[T, texts of a caption]``."""
+        texts = torch.empty(latents, len(self.words(clip.captions[0][1])), dtype=torch.int64)
         starts = [first for first, _ in clip.captions] + [len(clip.frames)]
         for (first, caption), end in zip(clip.captions, starts[1:], strict=True):
             held = slice(-(-first // frames_per_latent), -(-end // frames_per_latent))
-            texts[held] = torch.tensor([self._text(text) for text in field_texts(caption)])
-        actions = torch.from_numpy(clip.actions[: len(latents)].copy())
-        return EncodedClip(latents, coarse, actions, texts)
+            texts[held] = torch.tensor([self._text(text) for text in self.words(caption)])
+        return texts
 
     def _encoded(self, store: ClipStore, count: int, codec: CausalCodec, cache: Path | None) -> dict[str, Tensor]:
-        file = None
-        if cache is not None:
-            cache.mkdir(parents=True, exist_ok=True)
-            file = cache / f"latents-{_fingerprint(codec, store)}-{count}.safetensors"
-            if file.exists():
-                return load_file(file)
-        tensors = {}
         device = codec.latent_mean.device
-        for index in tqdm(range(count), desc="encoding clips", unit="clip"):
-            frames = to_unit(torch.from_numpy(store[index].frames.copy())).to(device)
-            with torch.autocast(device.type, torch.bfloat16):  # twice as fast; stored as float16 anyway
-                latents, coarse = encode_clip(frames, codec, self.config)
-            tensors[f"latents.{index}"] = latents.half().cpu().contiguous()
-            tensors[f"coarse.{index}"] = coarse.half().cpu().contiguous()
-        if file is not None:
-            save_file(tensors, file.with_suffix(".tmp"))
-            os.replace(file.with_suffix(".tmp"), file)
-        return tensors
+
+        def encode() -> Iterator[tuple[str, Tensor]]:
+            for index in tqdm(range(count), desc="encoding clips", unit="clip"):
+                frames = to_unit(torch.from_numpy(store[index].frames.copy())).to(device)
+                with torch.autocast(device.type, torch.bfloat16):  # twice as fast; stored as float16 anyway
+                    latents, coarse = encode_clip(frames, codec, self.config)
+                yield from ((f"latents.{index}", latents), (f"coarse.{index}", coarse))
+
+        return kept(cache and cache / f"latents-{fingerprint(codec, store)}-{count}.safetensors", encode)
+
+
+def kept(file: Path | None, encode: Callable[[], Iterable[tuple[str, Tensor]]]) -> dict[str, Tensor]:
+    """The tensors of a file, or, where it is not there yet, those that ``encode`` makes, as float16, and it is written;
+    without a file nothing is kept."""
+    if file is not None and file.exists():
+        return load_file(file)
+    tensors = {name: value.half().cpu().contiguous() for name, value in encode()}
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, file.with_suffix(".tmp"))
+        os.replace(file.with_suffix(".tmp"), file)
+    return tensors
 
 
 @torch.inference_mode()
@@ -161,7 +182,8 @@ def encode_clip(frames: Tensor, codec: CausalCodec, config: WorldConfig) -> tupl
     return torch.cat(parts), torch.cat(coarse)
 
 
-def _fingerprint(codec: CausalCodec, store: ClipStore) -> str:
+def fingerprint(codec: nn.Module, store: ClipStore) -> str:
+    """What tells the latents of a store by a codec from others: 16 hexadecimal digits."""
     digest = hashlib.sha256("".join(entry.sha256 for entry in store.entries).encode())
     for name, value in codec.state_dict().items():
         digest.update(name.encode() + value.detach().cpu().float().numpy().tobytes())

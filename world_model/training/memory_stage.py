@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from world_model.flow import add_noise
-from world_model.memory import slot_windows
-from world_model.training.objective import NetworkStage, drop_captions
+from world_model.training.objective import NetworkStage, drop_captions, with_picture
 from world_model.transformer.masks import Layout
 
 HISTORY_STEP = 12  # latents; histories are multiples of it, so that few layouts exist
@@ -20,6 +19,12 @@ class Noisy(NamedTuple):
 
     latents: Tensor
     levels: Tensor
+
+    def onward(self, displacement: Tensor, levels: Tensor) -> Noisy:
+        """The same elsewhere on their paths; what has no noise was given, and stays."""
+        hidden = self.levels.gt(0)
+        moved = torch.where(hidden[..., None, None, None], self.latents + displacement, self.latents)
+        return Noisy(moved, torch.where(hidden, levels, self.levels))
 
 
 class MemoryStage(NetworkStage):
@@ -43,11 +48,7 @@ class MemoryStage(NetworkStage):
 
     def compress(self, latents: Tensor, coarse: Tensor, layout: Layout) -> Tensor:
         """Memory tokens of the layout's slots from a window's latents ``[B, T, C, h, w]`` and coarse latents."""
-        stride = self.world.config.memory.temporal_stride
-        if not layout.slots:
-            return self.world.transformer.embed_latents(coarse[:, :0])
-        windows = slot_windows(latents, stride)[:, list(layout.slots)]
-        return self.world.compressor(windows, coarse[:, layout.slot_ends], self.world.transformer)
+        return self.world.compress(latents, coarse, layout)
 
     def features(
         self, batch: dict[str, Tensor], layout: Layout, memory: list[Tensor], memory_level: Tensor, noisy: Noisy
@@ -56,7 +57,8 @@ class MemoryStage(NetworkStage):
         ``memory`` at the noise level ``memory_level [B]``."""
         network, device = self.world.transformer, noisy.levels.device
         count = len(layout.targets)
-        tokens = torch.cat([*memory, network.embed_latents(noisy.latents)], dim=1)
+        targets = with_picture(noisy.latents, batch.get("condition"), list(layout.targets))
+        tokens = torch.cat([*memory, network.embed_latents(targets)], dim=1)
         memory_levels = memory_level[:, None].expand(-1, len(layout.latent) - count)
         actions = batch["actions"][:, layout.latent]
         actions[:, 0] = batch["sink_actions"]
@@ -80,5 +82,7 @@ class MemoryStage(NetworkStage):
         return self.world.transformer.to_latents(patches, self.world.config.token_grid)
 
     def noisy_targets(self, batch: dict[str, Tensor], targets: list[int], levels: Tensor) -> Noisy:
-        """A batch's latents made noisy to ``levels [B, targets]``."""
+        """A batch's latents made noisy to ``levels [B, targets]``; those that every rollout is given stay clean."""
+        if "given" in batch:
+            levels = levels.masked_fill(batch["given"][:, targets], 0.0)
         return Noisy(add_noise(batch["latents"][:, targets], batch["noise"][:, targets], levels), levels)

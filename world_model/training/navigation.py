@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from world_model.flow import add_noise, training_levels
-from world_model.training.objective import NetworkStage, drop_captions, velocity_loss
+from world_model.training.objective import NetworkStage, asked_mean, drop_captions, velocity_errors, with_picture
 from world_model.transformer.rotary import grid_positions
 
 CLEAN_START = 0.7  # share of clips whose first latent is given, as in image-to-video
@@ -25,7 +25,10 @@ class NavigationStage(NetworkStage):
         levels = training_levels((count, latents), self.world.config.flow.shift, generator)
         shared = torch.rand(count, generator=generator) < SHARED_LEVEL
         levels[shared] = levels[shared, -1:]
-        levels[torch.rand(count, generator=generator) < CLEAN_START, 0] = 0.0
+        if "given" in batch:  # it is known what a rollout of this world is given
+            levels[batch["given"]] = 0.0
+        else:
+            levels[torch.rand(count, generator=generator) < CLEAN_START, 0] = 0.0
         noise = torch.randn(batch["latents"].shape, generator=generator)
         asked = levels.gt(0).float().mean()  # of the whole batch, however many processes share it
         return batch | {"levels": levels, "noise": noise, "asked": asked}
@@ -39,9 +42,7 @@ class NavigationStage(NetworkStage):
         positions = grid_positions(torch.arange(count, device=latents.device).float(), config.token_grid)
         caption, active = self.encode_captions(batch["codes"], batch["active"])
         given = network.condition(group, levels, batch["actions"], caption, active)
-        noisy = add_noise(latents, batch["noise"], levels)
+        noisy = with_picture(add_noise(latents, batch["noise"], levels), batch.get("condition"))
         hidden, _ = network(network.embed_latents(noisy), given, positions)
         predicted = network.velocity(hidden, given.time, config.token_grid)
-        weight = levels.gt(0).float()[..., None, None, None]  # a latent that was given has nothing to predict
-        loss = velocity_loss(predicted * weight, latents * weight, batch["noise"] * weight) / batch["asked"]
-        return loss, {}
+        return asked_mean(velocity_errors(predicted, latents, batch["noise"]), levels, batch["asked"]), {}

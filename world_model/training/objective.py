@@ -13,6 +13,7 @@ from world_model.training.processes import own_rows, rows_of_all
 from world_model.training.stage import Stage
 from world_model.world import World
 
+CODEC = "codec."  # what the tensors are named that no stage of the network trains
 CAPTION_DROP = 0.1  # share of windows that see no captions, so that guidance is possible
 
 
@@ -24,7 +25,7 @@ class NetworkStage(Stage):
         self.world = world
         self.store = store
         self.config = config
-        world.codec.requires_grad_(False)
+        freeze_codec(world)
         if config.caption_rate == 0:
             world.text.requires_grad_(False)  # its statistics stay, too
 
@@ -42,11 +43,18 @@ class NetworkStage(Stage):
     def weights(self) -> dict[str, Tensor]:
         """All tensors of the world but the codec's."""
         state = self.world.state_dict(keep_vars=True)
-        return {name: value for name, value in state.items() if not name.startswith("codec.")}
+        return {name: value for name, value in state.items() if not name.startswith(CODEC)}
 
     def encode_captions(self, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """`encode_captions` by the stage's world."""
         return encode_captions(self.world, codes, active)
+
+
+def freeze_codec(world: nn.Module) -> None:
+    """Let a world's codec, if it has one, stay as it is."""
+    for name, parameter in world.named_parameters():
+        if name.startswith(CODEC):
+            parameter.requires_grad_(False)
 
 
 def encode_captions(world: World, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,6 +77,24 @@ def drop_captions(batch: dict[str, Tensor], generator: torch.Generator) -> None:
     batch["codes"][dropped] = 0
 
 
+def with_picture(latents: Tensor, condition: Tensor | None, where: slice | list[int] = slice(None)) -> Tensor:
+    """Latents ``[B, n, C, h, w]`` that stand at ``where`` in a window, with the channels that tell a large world its
+    start picture, ``condition [B, T, K, h, w]``; other worlds have none."""
+    return latents if condition is None else torch.cat([latents, condition[:, where]], dim=2)
+
+
 def velocity_loss(predicted: Tensor, clean: Tensor, noise: Tensor) -> Tensor:
     """Mean squared error of a velocity ``[B, T, C, h, w]`` against ``noise - clean`` (Eq. 5), in float32."""
-    return (predicted.float() - (noise - clean)).square().mean()
+    return velocity_errors(predicted, clean, noise).mean()
+
+
+def velocity_errors(predicted: Tensor, clean: Tensor, noise: Tensor) -> Tensor:
+    """The squared errors that `velocity_loss` is the mean of."""
+    return (predicted.float() - (noise - clean)).square()
+
+
+def asked_mean(errors: Tensor, levels: Tensor, share: Tensor | None = None) -> Tensor:
+    """The mean of ``errors [B, T, C, h, w]`` over the latents above level 0: a latent that was given has nothing to
+    predict. ``share`` of all latents are such, where that is known of a larger batch than this one."""
+    asked = levels.gt(0).float()
+    return (errors * asked[..., None, None, None]).mean() / (asked.mean() if share is None else share)

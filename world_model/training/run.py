@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from world_model.checkpoint import load_world, save_world
-from world_model.config import PRESETS, WorldConfig, to_json, with_settings
+from world_model.checkpoint import find_world, is_large
+from world_model.config import WorldConfig, to_json, with_settings
 from world_model.data.joined import JoinedStore
 from world_model.data.store import write_json
 from world_model.training.checkpointing import Progress
 from world_model.training.clip_scores import check_teacher
-from world_model.training.latents import LatentStore
 from world_model.training.loop import Budget, train
 from world_model.training.processes import joined
 from world_model.training.stage import Stage
-from world_model.training.stages import CODEC_STAGES, FORCING_STAGES, STAGES, STARTS, TEACHERS
+from world_model.training.stages import (
+    CODEC_STAGES,
+    FORCING_STAGES,
+    LARGE_STAGES,
+    STAGES,
+    STARTS,
+    TEACHERS,
+    check_large_stage,
+)
+from world_model.training.worlds import AnyWorld, encoded, open_world, save, share_captions, with_present_settings
 from world_model.world import World
 
 
@@ -60,27 +68,30 @@ def _begin(run: StageRun, store: JoinedStore) -> tuple[Stage, str]:
     given = {"start": _given_world} | ({"teacher": _given_teacher} if run.stage in FORCING_STAGES else {})
     kept = {name: run.out / name for name in given}  # in the run, so that a continued one needs nothing else
     begun = {name: (folder / "config.json").is_file() for name, folder in kept.items()}  # what `save_world` writes last
-    worlds = {name: load_world(kept[name]) if begun[name] else give(run) for name, give in given.items()}
+    worlds = {name: open_world(kept[name]) if begun[name] else give(run) for name, give in given.items()}
     _check_size(store, worlds["start"].config)
     if "teacher" in worlds:
         check_teacher(worlds["teacher"], worlds["start"])
     remember(run, store)
     for name, world in worlds.items():
         if not begun[name]:
-            save_world(world, kept[name], torch.float32)
-            worlds[name] = load_world(kept[name])
+            save(world, kept[name], torch.float32)
+            worlds[name] = open_world(kept[name])
     return _stage(run, store, **worlds), to_json(worlds["start"].config)
 
 
-def _stage(run: StageRun, store: JoinedStore, start: World, teacher: World | None = None) -> Stage:
+def _stage(run: StageRun, store: JoinedStore, start: AnyWorld, teacher: AnyWorld | None = None) -> Stage:
     """The stage of a run, on the world that it trains."""
     start.requires_grad_(True)
     kind = STAGES[run.stage]
     settings = kind.settings(start.config)
     if run.stage in CODEC_STAGES:
         return kind(start.codec, store, settings)
-    latents = LatentStore(store, start.codec, start.config, cache=run.cache, clips=run.clips)
-    return kind(start, latents, settings) if teacher is None else kind(start, latents, settings, teacher)
+    latents = encoded(start, store, settings, run.cache, run.clips, joined(run.device).device)
+    if teacher is None:
+        return kind(start, latents, settings)
+    share_captions(teacher, start)
+    return kind(start, latents, settings, teacher)
 
 
 def remember(run: StageRun, store: JoinedStore) -> None:
@@ -119,9 +130,11 @@ def _check_size(store: JoinedStore, config: WorldConfig) -> None:
     """Raise ValueError when the recordings have another picture size than the world."""
     recorded, video = store[0].frames.shape[1:3], config.video
     if tuple(recorded) != (video.height, video.width):
+        square = video.height == video.width
+        remedy = f"record with --size {video.height}" if square else f"import with --size {video.height}x{video.width}"
         raise ValueError(
             f"the recordings have pictures of {recorded[0]}x{recorded[1]} and the world {config.name!r} makes "
-            f"{video.height}x{video.width}; record with --size {video.height}, or choose another --preset or --start"
+            f"{video.height}x{video.width}; {remedy}, or choose another --preset or --start"
         )
 
 
@@ -144,32 +157,31 @@ def _check_stage(option: str, name: str | None, wanted: Sequence[str] | None) ->
         raise ValueError(f"{option} {name} is a run of the stage {stage}; give one of {', '.join(wanted)}")
 
 
-def _given_world(run: StageRun) -> World:
+def _given_world(run: StageRun) -> AnyWorld:
     """The world that a run is told to start from, as its stage trains it."""
     kind = STAGES[run.stage]
-    world = World.random(run.preset, run.seed) if run.start is None else find_present_world(run.start)
+    if run.start is None:
+        world = World.random(run.preset, run.seed)
+    else:
+        large = is_large(find_world(folder_of(run.start)))
+        if large:
+            check_large_stage(run.stage, run.start)
+        world = find_present_world(run.start)
+        world = world.as_variant(LARGE_STAGES[run.stage]) if large else world
     world.config = with_settings(world.config, run.settings)
     return world if run.stage in CODEC_STAGES else kind.starts_from(world)
 
 
-def _given_teacher(run: StageRun) -> World:
+def _given_teacher(run: StageRun) -> AnyWorld:
     return find_present_world(str(run.teacher)).with_blocks(())
 
 
-def find_present_world(name: str) -> World:
+def find_present_world(name: str) -> AnyWorld:
     """The world of a run, or a world by name or folder, with the settings of its preset now."""
+    return with_present_settings(open_world(folder_of(name)))
+
+
+def folder_of(name: str) -> str:
+    """The folder of a run's world, or the name itself when it is none of a run."""
     exported = Path(name) / "world"
-    return with_present_settings(load_world(exported if exported.is_dir() else name))
-
-
-def with_present_settings(world: World) -> World:
-    """A world whose memory bounds, noise levels and curriculum are those of its preset now, if it has one; all that
-    decides its weights' shapes stays."""
-    if world.config.name not in PRESETS:
-        return world
-    present = PRESETS[world.config.name]
-    world = world.with_memory(present.memory)
-    distilled = {name: getattr(world.config.flow, name) for name in ("sampling_steps", "blocks", "fused")}
-    flow = replace(present.flow, **distilled) if world.config.flow.blocks else present.flow
-    world.config = replace(world.config, flow=flow, curriculum=present.curriculum)
-    return world
+    return str(exported) if exported.is_dir() else name

@@ -16,7 +16,7 @@ from torch import Tensor
 from world_model.chunk import ChunkGenerator, Past
 from world_model.controls import YAW
 from world_model.memory import coarse_view
-from world_model.sampling import evaluations_of
+from world_model.sampling import Evaluation, evaluations_of
 from world_model.training.objective import encode_captions
 from world_model.world import World
 
@@ -50,6 +50,15 @@ class Student:
         self.n = world.config.chunk_latents
         self.r = world.config.codec.temporal_factor
 
+    def draw(self, shape: torch.Size, evaluations: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """The noise of a rollout whose window has latents of this shape, ``[B, T, C, h, w]``, as `roll_out` wants it
+        in its batch; a chunk has so many evaluations."""
+        return {"noise": torch.randn(shape, generator=generator)}
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """The frames of a whole window's latents, the first latent being one frame."""
+        return self.world.codec.decode(latents)[0]
+
     @torch.no_grad()
     def roll_out(
         self,
@@ -61,7 +70,7 @@ class Student:
     ) -> Rollout:
         """Stage 1: generate a chunk for each entry of ``exits``, which is the evaluation that its moment is of.
 
-        The noise is ``batch["noise"] [B, T, C, h, w]``. With ``truncated`` a chunk is what its evaluation of that
+        The noise is that of `draw`, in the batch. With ``truncated`` a chunk is what its evaluation of that
         moment takes for clean, as in Self Forcing; else it always runs through all evaluations.
         """
         past = self._begin(batch)
@@ -77,13 +86,13 @@ class Student:
             self._set_caption(past, batch, first)
             view = self.chunks.view(past, self.n)
             for index, evaluation in enumerate(steps):
-                displacement, endpoint = self.chunks.predict(view, x, actions, evaluation)
+                predicted = self.chunks.predict(view, x, actions, evaluation)
                 if index == leave:
                     moments.append(Moment(x, index))
                     if truncated:
-                        x = evaluation.clean(x, displacement, endpoint)
+                        x = evaluation.clean(x, *predicted)
                         break
-                x = evaluation.onward(x, displacement, endpoint)
+                x = self._onward(evaluation, x, predicted, self._fresh(batch, index, where))
             latents.append(x)
             frames.append(self._go_on(past, batch, first, x))
         return Rollout(torch.cat(latents, 1), torch.cat(frames, 1), moments, start, evaluations)
@@ -135,6 +144,16 @@ class Student:
             views = coarse_view(groups.flatten(0, 1), config, self.world.codec).unflatten(0, (batch, slots))
             coarse[:, stride : 1 + slots * stride : stride] = views.to(coarse.dtype)
         return coarse
+
+    def _onward(
+        self, evaluation: Evaluation, x: Tensor, predicted: tuple[Tensor, Tensor], fresh: Tensor | None
+    ) -> Tensor:
+        """Where the next evaluation begins; the world's own sampler draws no ``fresh`` noise."""
+        return evaluation.onward(x, *predicted)
+
+    def _fresh(self, batch: dict[str, Tensor], index: int, where: slice) -> Tensor | None:
+        """The noise that evaluation ``index`` of the chunk at ``where`` ends in."""
+        return None
 
     @torch.no_grad()
     def _begin(self, batch: dict[str, Tensor]) -> Past:

@@ -23,10 +23,11 @@ from world_model.config import StableForcingConfig
 from world_model.flow import shift_levels, training_levels
 from world_model.training.clip_scores import ClipScores, ScoredRollout, check_teacher
 from world_model.training.collapse import CollapseWatch, Look
+from world_model.training.large_rollout import student_of
 from world_model.training.latents import LatentStore
 from world_model.training.objective import NetworkStage
 from world_model.training.processes import average
-from world_model.training.self_rollout import Rollout, Student
+from world_model.training.self_rollout import Rollout
 from world_model.training.stage import Judgement
 from world_model.world import World
 
@@ -45,21 +46,23 @@ class StableForcingStage(NetworkStage):
 
     name = "stable_forcing"
     settings_name = "stable_forcing"  # of the ablations, too
-    rows = {"exits": None, "levels": 1, "fake_levels": 1}
+    rows = {"exits": None, "levels": 1, "fake_levels": 1, "fresh": 1}
     config: StableForcingConfig
     truncated = False  # a chunk of a rollout always runs through all of its evaluations
 
     def __init__(self, world: World, store: LatentStore, config: StableForcingConfig, teacher: World) -> None:
         super().__init__(world, store, config)
         check_teacher(teacher, world)
-        n = world.config.chunk_latents
-        if (config.start - 1) % n or config.frames % n:
+        n, layouts = world.config.chunk_latents, world.layouts
+        whole = config.start > 0 and layouts.first_of(layouts.chunk_of(config.start, n), n) == config.start
+        if not whole or config.frames % n:
+            begins = ", ".join(str(layouts.first_of(chunk, n)) for chunk in (1, 2, 3))
             raise ValueError(
-                f"{config.start} true latents and clips of {config.frames} do not split into chunks of {n}; choose 1 + "
-                f"a multiple of {n} for start and a multiple of {n} for frames"
+                f"{config.start} true latents and clips of {config.frames} do not split into chunks of {n}; choose "
+                f"{begins} or so on for start and a multiple of {n} for frames"
             )
         world.text.requires_grad_(False)
-        self.student = Student(world)
+        self.student = student_of(world)
         self.scores = ClipScores(self.seeing(teacher), store, config)
         self.watch = CollapseWatch()
 
@@ -94,7 +97,7 @@ class StableForcingStage(NetworkStage):
         allowed = [n for n in config.evaluations if blocks % n == 0] or [blocks]
         evaluations = allowed[int(torch.randint(len(allowed), (), generator=generator))]
         return batch | {
-            "noise": torch.randn(batch["latents"].shape, generator=generator),
+            **self.student.draw(batch["latents"].shape, evaluations, generator),
             "evaluations": torch.tensor(evaluations),
             "exits": torch.randint(evaluations, (clips * config.frames // n,), generator=generator),
             "levels": shift_levels(levels, shift),
@@ -161,7 +164,7 @@ class StableForcingStage(NetworkStage):
     def _look(self, batch: dict[str, Tensor], rollout: Rollout) -> dict[str, Tensor]:
         """How each clip looks beside the recorded ones, and how the student answers actions."""
         clips, r, start = len(self._cut(rollout)), self.student.r, rollout.start
-        recorded, _ = self.world.codec.decode(batch["latents"])
+        recorded = self.student.decode(batch["latents"])
         seen = Look.of(rollout.frames[:, start * r :], clips)
         true = Look.of(recorded[:, 1 + (start - 1) * r :], clips)
         self._looks = seen, true

@@ -33,3 +33,21 @@ DISTILLED = (FewStepStage.name, DataFreeFewStepStage.name, *FORCING_STAGES)
 CAUSAL = (AutoregressiveStage.name, FullContextStage.name)  # that walk chunk by chunk with many evaluations
 STARTS = dict.fromkeys(DISTILLED, (*CAUSAL, *DISTILLED))  # whose runs these stages start from; others from any
 TEACHERS = (HistoryStage.name,)  # the stages whose runs can score rollouts
+LARGE_STAGES = {  # the stages that train large worlds, too, and the variant of `large.folder` that comes of them
+    NavigationStage.name: "bi",
+    FrameQueryStage.name: "bi",
+    HistoryStage.name: "bi",
+    AutoregressiveStage.name: "ar",
+    FewStepStage.name: "fast",
+    DataFreeFewStepStage.name: "fast",
+    StableForcingStage.name: "fast",
+    TruncatedForcingStage.name: "fast",
+}
+
+
+def check_large_stage(stage: str, name: str) -> None:
+    """Raise ValueError when ``stage`` does not train large worlds, such as ``name``."""
+    if stage not in LARGE_STAGES:
+        raise ValueError(
+            f"the stage {stage} does not train large worlds such as {name}; those that do are {', '.join(LARGE_STAGES)}"
+        )

@@ -27,6 +27,7 @@ from world_model.thinning import kept_slots, slot_count
 from world_model.transformer.rotary import grid_positions
 
 SINK, SLOT, CLEAN, NOISY = "S", "C", "T", "N"
+Sees = Callable[[tuple[str, int], tuple[str, int]], bool]  # whether a query sees a key, each a kind and its number
 
 
 def chunk_of(latent: int, chunk_latents: int) -> int:
@@ -43,17 +44,17 @@ def first_of(chunk: int, chunk_latents: int) -> int:
 class Layout:
     """The groups of one training sequence, in order, and what follows from them."""
 
-    slots: tuple[int, ...]  # compressed slots present; slot c ends with latent ``temporal_stride * (c + 1)``
+    slots: tuple[int, ...]  # compressed slots present
     adjacent: tuple[int, ...]  # latents present as clean tokens, besides the sink
     targets: tuple[int, ...]  # latents present as noisy tokens
     latent: Tensor  # int64 [G], the latent whose time, action and caption a group carries
     group: Tensor  # int64 [N], the group of every token
     positions: Tensor  # float32 [N, 3]
-    mask: Tensor  # bool [N, N], query row sees key column
+    mask: Tensor | None  # bool [N, N], query row sees key column; None: everyone sees everyone
 
     @property
-    def slot_ends(self) -> Tensor:
-        """The last latent of each slot, int64 ``[S]``."""
+    def slot_latents(self) -> Tensor:
+        """The latent whose time, action and caption each slot carries, int64 ``[S]``: the last one that it covers."""
         return self.latent[1 : 1 + len(self.slots)]
 
     @property
@@ -92,7 +93,14 @@ def frame_query(config: WorldConfig, latents: int, queried: tuple[int, ...]) -> 
             return place <= index
         return other == SINK or (kind == NOISY and other == SLOT) or query == key
 
-    return _build(config, slots, (), queried, sees)
+    return build_layout(config, slots, _slot_ends(config, slots), (), queried, sees)
+
+
+def stored_latents(config: WorldConfig, latents: int) -> list[int]:
+    """Which of a history of so many latents its compressed memory holds."""
+    stride = config.memory.temporal_stride
+    slots = kept_slots(slot_count(latents, stride), stride, config.memory.budget_slots)
+    return [stride * slot + offset for slot in slots for offset in range(1, stride + 1)]
 
 
 def _history_layout(config: WorldConfig, latents: int, first_target: int, chunk: Callable[[int], int]) -> Layout:
@@ -125,7 +133,8 @@ def _history_layout(config: WorldConfig, latents: int, first_target: int, chunk:
         first = _first_latent(chunk, index)
         return other == CLEAN and first - window <= place < first
 
-    return _build(config, slots, adjacent, tuple(range(first_target, latents)), sees)
+    targets = tuple(range(first_target, latents))
+    return build_layout(config, slots, _slot_ends(config, slots), adjacent, targets, sees)
 
 
 def _first_latent(chunk: Callable[[int], int], latent: int) -> int:
@@ -135,16 +144,22 @@ def _first_latent(chunk: Callable[[int], int], latent: int) -> int:
     return latent
 
 
-def _build(
+def _slot_ends(config: WorldConfig, slots: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(config.memory.temporal_stride * (slot + 1) for slot in slots)
+
+
+def build_layout(
     config: WorldConfig,
     slots: tuple[int, ...],
+    slot_latents: tuple[int, ...],
     adjacent: tuple[int, ...],
     targets: tuple[int, ...],
-    sees: Callable[[tuple[str, int], tuple[str, int]], bool],
+    sees: Sees,
 ) -> Layout:
+    """The layout of these groups, whose slots carry time, action and caption of ``slot_latents``."""
     groups = [(SINK, 0), *((SLOT, c) for c in slots), *((CLEAN, j) for j in adjacent), *((NOISY, i) for i in targets)]
     allowed = torch.tensor([[sees(query, key) for key in groups] for query in groups])
-    times = torch.tensor([config.memory.temporal_stride * (i + 1) if kind == SLOT else i for kind, i in groups])
+    times = torch.tensor([0, *slot_latents, *adjacent, *targets])
     grids = [config.memory_grid if kind == SLOT else config.token_grid for kind, _ in groups]
     group = torch.arange(len(groups)).repeat_interleave(torch.tensor([rows * columns for rows, columns in grids]))
     positions = [grid_positions(time[None].float(), grid) for time, grid in zip(times, grids, strict=True)]

@@ -43,6 +43,14 @@ def stripes(tmp_path_factory) -> ClipStore:
 
 
 @pytest.fixture(scope="session")
+def wide_stripes(tmp_path_factory) -> ClipStore:
+    """Recordings for the large world of toy widths: 17 latents of 64x64 pixels, and two frames over."""
+    folder = tmp_path_factory.mktemp("wide-stripes")
+    write_manifest(folder, [save_and_describe(folder, clips=3, length=67, size=64)])
+    return ClipStore(folder)
+
+
+@pytest.fixture(scope="session")
 def hasty_world(tmp_path_factory) -> Path:
     """A random world whose stages take small batches, and write a checkpoint after every step.
 
@@ -117,10 +125,10 @@ def forcing(distil) -> Callable[..., StableForcingStage]:
     return make
 
 
-def save_and_describe(folder):
+def save_and_describe(folder, clips: int = 6, **shape: int):
     from world_model.data.store import ShardWriter
 
     writer = ShardWriter(folder / "shard-00000.safetensors")
-    for seed in range(6):
-        writer.add(scrolling_clip(seed))
+    for seed in range(clips):
+        writer.add(scrolling_clip(seed, **shape))
     return writer.close()

@@ -12,8 +12,8 @@ import torch
 from world_model.checkpoint import load_world
 from world_model.config import TINY, TrainingConfig
 from world_model.training import cli
-from world_model.training.run import with_present_settings
 from world_model.training.stages import FORCING_STAGES, STAGES
+from world_model.training.worlds import with_present_settings
 from world_model.world import World
 
 

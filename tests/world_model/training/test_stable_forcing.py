@@ -57,6 +57,9 @@ class GaussianStudent(nn.Module):
         self.mean = nn.Parameter(torch.tensor(mean))
         self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
 
+    def draw(self, shape, evaluations, generator):
+        return {"noise": torch.randn(shape, generator=generator)}
+
     def clean(self, noise):
         return self.mean + self.log_scale.exp() * noise
 
@@ -286,7 +289,7 @@ def test_rollouts_are_as_long_as_the_recordings_allow(tiny_world, forcing, rando
 
 @pytest.mark.parametrize("settings", [{"start": 8}, {"frames": 6}])
 def test_rollouts_and_clips_are_whole_chunks(chunked_world, forcing, settings):
-    with pytest.raises(ValueError, match="do not split into chunks of 4; choose 1 . a multiple of 4 for start"):
+    with pytest.raises(ValueError, match="do not split into chunks of 4; choose 1, 5, 9 or so on for start"):
         forcing(chunked_world, **settings)
 
 

@@ -41,7 +41,7 @@ CONTINUED = ("history", "stable_forcing")  # with Muon and without, and with sev
 NETWORKS = {"codec": 0, "decoder": 0} | {"few_step": 2, "few_step_data_free": 2} | dict.fromkeys(FORCING_STAGES, 3)
 TOLERANCE = 2e-5
 SHARE_APART = 0.01  # of how far a run has moved, as lengths of vectors: what rounding may make of it
-SECONDS = 300  # for all stages; a pair that waits for each other is not waited for
+SECONDS = 600  # for all stages; a pair that waits for each other is not waited for
 
 pytestmark = pytest.mark.skipif(
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="torch has no gloo"

@@ -31,6 +31,7 @@ from world_model.large.conditioning import SHRINK
 from world_model.large.config import LARGE_PRESETS, LargeConfig
 from world_model.large.denoise import evaluate
 from world_model.large.expert import Expert
+from world_model.large.few_step import calls_of
 from world_model.large.parallel import Share, check_split, split, split_axis
 from world_model.transformer import Conditioning, KeyValue
 
@@ -144,6 +145,7 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
         ValueError: when the blocks do not split among so many GPUs.
     """
     check_split(config, gpus)
+    few_step = few_step and bool(calls_of(config))  # a preset that nothing was distilled from yet has no heads for it
     expert, experts = on_meta(config, few_step), len(config.experts)  # training has one at a time
     count = sizes_of(expert).all
     divided = sum(value.numel() for name, value in expert.named_parameters() if split_axis(name) is not None)

@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from math import gcd
 from typing import Any
 
@@ -40,6 +41,7 @@ from world_model.transformer.block import QueryKeyNorm
 OUTPUTS = r"transformer\.blocks\.\d+\.(\w+_attention\.(q|k|v|norm_q|norm_k)|action\.hidden|ffn\.0)\.(weight|bias)"
 INPUTS = r"transformer\.blocks\.\d+\.(\w+_attention\.o|action\.out|ffn\.2)\.weight"  # of layers that are added up
 ADDED = INPUTS.replace("weight", "bias")
+JOINS = count()  # numbers the times that this program joined others
 
 
 def split_axis(name: str) -> int | None:
@@ -100,7 +102,10 @@ def joined(device: str) -> Iterator[Share]:
         torch.cuda.set_device(local)
     own = not distributed.is_initialized()
     if own:
-        distributed.init_process_group("nccl" if on_gpu else "gloo")
+        store, rank, processes = next(distributed.rendezvous("env://"))
+        # Under names of its own: those of a group that was left are still there, and who is early would call on them.
+        store = distributed.PrefixStore(f"joined {next(JOINS)}", store)
+        distributed.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=processes)
     yield Share(distributed.get_rank(), distributed.get_world_size())
     if own:  # after an error the others are left to `torchrun`, which ends them
         distributed.destroy_process_group()

@@ -1,8 +1,9 @@
 """Learned reward and the end of an episode: small networks that read the world's own latents.
 
 A step's reward is taken to be an *event*, as in the tasks of the Doom engine: it happened in this step or it did not.
-An ensemble reads the newest latents and the newest action row and says for each task how likely it happened, and how
-likely it ended the task if it did. Where the members disagree, the answer is not to be trusted.
+An ensemble reads the newest latents and says for each task how likely it happened, and how likely it ended the task if
+it did. It does not read actions: they would tell it how successful players move, and a policy must not be paid for that
+in a world that shows nothing of it. Where the members disagree, the answer is not to be trusted.
 """
 
 from __future__ import annotations
@@ -20,12 +21,10 @@ from torch.nn import functional
 from world_model.checkpoint import read_weights
 from world_model.codec import CausalCodec
 from world_model.config import RewardConfig, from_json, to_json
-from world_model.controls import ACTION_DIM, PITCH, YAW
 from world_model.files import whole
 from world_model.world import World
 
 REWARD_FILE = "reward.safetensors"
-DEGREES = 10.0  # turns are divided by it, so that all columns of an action row have about the same size
 
 
 class Judgement(NamedTuple):
@@ -38,7 +37,7 @@ class Judgement(NamedTuple):
 
 
 class RewardHead(nn.Module):
-    """One member: latents ``[B, k, C, h, w]`` and action rows ``[B, 6]`` to logits ``[B, K, 2]``, event and end."""
+    """One member: latents ``[B, k, C, h, w]`` to logits ``[B, K, 2]``, event and end."""
 
     def __init__(self, config: RewardConfig) -> None:
         super().__init__()
@@ -49,20 +48,17 @@ class RewardHead(nn.Module):
         self.together = nn.Conv2d(config.window * each, together, 1)
         self.shrink = nn.Conv2d(together, together, 3, stride=2, padding=1, groups=config.groups)
         self.kept = nn.Conv2d(together, kept, 1)
-        self.hidden = nn.Linear(kept * places + ACTION_DIM, config.hidden)
+        self.hidden = nn.Linear(kept * places, config.hidden)
         self.out = nn.Linear(config.hidden, 2 * len(config.tasks))
         nn.init.zeros_(self.out.weight)  # before training it has no opinion, and all members agree
         nn.init.zeros_(self.out.bias)
 
-    def forward(self, latents: Tensor, actions: Tensor) -> Tensor:
+    def forward(self, latents: Tensor) -> Tensor:
         batch, window = latents.shape[:2]
         x = functional.gelu(self.each(latents.flatten(0, 1))).unflatten(0, (batch, window)).flatten(1, 2)
         x = functional.gelu(self.together(x))
         x = functional.gelu(self.shrink(x))
-        x = self.kept(x).flatten(1)
-        rows = actions.clone()
-        rows[:, [PITCH, YAW]] /= DEGREES
-        x = functional.gelu(self.hidden(torch.cat([x, rows], dim=1)))
+        x = functional.gelu(self.hidden(self.kept(x).flatten(1)))
         return self.out(x).unflatten(1, (-1, 2))
 
 
@@ -81,14 +77,14 @@ class RewardHeads(nn.Module):
         """The names of the tasks that they judge."""
         return self.config.tasks
 
-    def forward(self, latents: Tensor, actions: Tensor) -> Tensor:
+    def forward(self, latents: Tensor) -> Tensor:
         """Logits ``[M, B, K, 2]`` of the members, before calibration."""
-        return torch.stack([member(latents, actions) for member in self.members])
+        return torch.stack([member(latents) for member in self.members])
 
     @torch.inference_mode()
-    def judge(self, latents: Tensor, actions: Tensor) -> Judgement:
-        """Judge the step that ``actions [B, 6]`` led to, from the newest latents ``[B, k, C, h, w]``, newest last."""
-        logits = self(latents.float(), actions.float())
+    def judge(self, latents: Tensor) -> Judgement:
+        """Judge the newest step from the newest latents ``[B, k, C, h, w]``, newest last."""
+        logits = self(latents.float())
         chances = self.chances(logits[..., 0])
         event = chances.mean(0)
         amounts = torch.tensor(self.config.amounts, device=event.device)

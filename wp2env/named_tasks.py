@@ -119,8 +119,7 @@ class NamedTask:
         said = []
         for index in range(context.latents.shape[1]):
             self.history = torch.cat([self.history[:, 1:], context.latents[:, index : index + 1].float()], dim=1)
-            rows = torch.from_numpy(context.actions[:, index]).to(self.history.device)
-            said.append(torch.stack([part[:, column] for part in self.heads.judge(self.history, rows)]))
+            said.append(torch.stack([part[:, column] for part in self.heads.judge(self.history)]))
         said = torch.stack(said).cpu().double()  # [n, 4, B]
         return said.gather(0, said[:, :1].argmax(0, keepdim=True).expand(1, *said.shape[1:]))[0]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agents.evaluate import LENGTH, SUCCESS
 from agents.places import DEFAULT_TASK, EPISODE_STEPS, GAME, PLACES, WORLD
-from agents.story.findings import AFTER, BEFORE, RANDOM, SCRIPTED, Findings, percent
+from agents.story.findings import AFTER, BEFORE, IMAGINED_STEPS, RANDOM, SCRIPTED, Findings, percent
 
 TITLE = "Learned in a generated world, tried in the true game"
 STYLE = """
@@ -153,8 +153,9 @@ def _measured(findings: Findings, pictures: Pictures) -> list[str]:
         _image(
             pictures.learning,
             "Share of episodes that reach the ball over the steps of training, in both places",
-            f"On the way, on {len(findings.curve[0][1][WORLD].starts)} other starts. Nothing was learned from the "
-            "game: it only tells how much of what was learned in the world is true there.",
+            f"On the way, on {len(findings.curve[0][1][WORLD].starts)} other starts. The agent learned in episodes of "
+            f"{IMAGINED_STEPS} steps that the world goes on with from moments of recordings. Nothing was learned from "
+            "the game: it only tells how much of what was learned in the world is true there.",
         ),
     ]
 
@@ -214,7 +215,7 @@ def commands(findings: Findings, shelf: Shelf) -> list[tuple[str, list[str]]]:
     """What to do next, each with the words of a command."""
     story = findings.story
     world = ["--world", str(story.world), "--dtype", story.dtype]
-    learn = ["--starts", str(shelf.starts["train"]), "--eval-starts", str(shelf.starts["validation"])]
+    learn = ["--starts", str(shelf.starts["train"]), "--episode-steps", str(IMAGINED_STEPS)]
     test = ["--in", "both", "--starts", str(shelf.starts["test"])]
     longer = str(5 * story.steps)
     return [
@@ -224,7 +225,7 @@ def commands(findings: Findings, shelf: Shelf) -> list[tuple[str, list[str]]]:
             ["wp2", "story", "--out", "story-seed", *world, "--steps", str(story.steps), "--seed", str(story.seed + 1)],
         ),
         (
-            "Train an agent without the story around it, watched on the validation starts:",
+            "Train an agent without the story around it:",
             ["wp2", "train-agent", *learn, "--steps", longer, "--out", "runs/agent", *world],
         ),
         (

@@ -2,7 +2,8 @@
 
     out/run.json              what the story is of; another one is refused in the same folder
     out/demo.mp4              the world by itself
-    out/starts/               where episodes begin: train, validation and test, in different levels
+    out/starts/               where episodes begin: train, validation and test, in different levels; those to learn from
+                              are moments of recordings, those to be judged by the task's own starts
     out/agent/                the training: a folder for `train_agent`
     out/episodes/             every evaluation, with the first pictures
     out/seconds.json          how long the chapters took
@@ -15,35 +16,40 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
+import numpy as np
 from tqdm import tqdm
 
 from agents.checkpoints import remember
-from agents.places import DEFAULT_TASK, EPISODE_STEPS
+from agents.places import DEFAULT_TASK
 from agents.policies import checkpoints
 from agents.policies.card import read_card
 from agents.story import plots
-from agents.story.findings import AFTER, BEFORE, POLICIES, RANDOM, SCRIPTED, Findings, Story
+from agents.story.findings import AFTER, BEFORE, IMAGINED_STEPS, POLICIES, RANDOM, SCRIPTED, Findings, Story
 from agents.story.page import Pictures, Shelf, page
 from agents.story.played import SLOTS, Playhouse
 from agents.story.video import strip, write_before_after
 from agents.train import AgentRun, train_agent, untrained_agent
-from world_model.data.doom.task_starts import record_task_starts  # a missing ViZDoom is missed now, not in minutes
+from world_model.data.doom.record import record  # a missing ViZDoom is missed now, not in minutes
+from world_model.data.doom.task_starts import record_task_starts
 from world_model.data.store import write_json
 from world_model.files import whole
 from world_model.world import World
 from wp2env.cli import demo
 from wp2env.game_starts import bank_of
 from wp2env.loading import WorldHandle
-from wp2env.starts import find_bank
+from wp2env.recorded_starts import starts_on_the_way
+from wp2env.starts import StartBank, find_bank
 from wp2env.tasks import bind_task, make_task
 
-TRAIN_STARTS = 256
+ATTEMPTS, ATTEMPT_FRAMES = 600, 40  # recorded clips; one in six comes to the ball, a dozen frames after its beginning
+MOMENTS, MOMENT_FRAMES = 600, 4  # of these ways, and the frames that the world takes in of each
 FILMED = 4  # episodes
 REPORT, PAGE, FILM, DEMO = "report.json", "report.html", "before-after.mp4", "demo.mp4"
 CHAPTERS = {
@@ -139,7 +145,7 @@ def _playhouse(story: Story, out: Path) -> Playhouse:
 def _run(story: Story, out: Path) -> AgentRun:
     return AgentRun(
         DEFAULT_TASK, world=story.world, starts=str(out / "starts" / "train.safetensors"), envs=SLOTS,
-        episode_steps=EPISODE_STEPS, seed=story.seed, dtype=story.dtype,
+        episode_steps=IMAGINED_STEPS, seed=story.seed, dtype=story.dtype,
     )  # fmt: skip
 
 
@@ -168,16 +174,27 @@ def _show_world(story: Story, world: World, file: Path) -> None:
 
 
 def _record_starts(story: Story, world: World, house: Playhouse) -> None:
-    counts = {"train": TRAIN_STARTS, "validation": story.tries, "test": story.episodes}
+    size = world.config.video.height
     for split, file in house.starts.items():
         if file.is_file():
             continue
         file.parent.mkdir(exist_ok=True)
-        starts = record_task_starts(
-            DEFAULT_TASK, counts[split], split=split, seed=story.seed, size=world.config.video.height
-        )
-        bank_of(list(tqdm(starts, total=counts[split], unit="start", desc=split, leave=False))).save(file)
-        print(f"  {file}: {counts[split]} starts", flush=True)
+        if split == "train":
+            bank = _moments(story.seed, size, file.parent / "recordings")
+        else:
+            count = {"validation": story.tries, "test": story.episodes}[split]
+            starts = record_task_starts(DEFAULT_TASK, count, split=split, seed=story.seed, size=size)
+            bank = bank_of(list(tqdm(starts, total=count, unit="start", desc=split, leave=False)))
+        bank.save(file)
+        print(f"  {file}: {len(bank)} starts", flush=True)
+
+
+def _moments(seed: int, size: int, recordings: Path) -> StartBank:
+    """Moments on recorded ways to the ball, from which an imagined episode may be short."""
+    store = record(recordings, clips=ATTEMPTS, frames=ATTEMPT_FRAMES, size=size, seed=seed, play="tasks")
+    bank = starts_on_the_way(store, DEFAULT_TASK, MOMENTS, MOMENT_FRAMES, np.random.default_rng(seed))
+    shutil.rmtree(recordings)
+    return bank
 
 
 def _train(story: Story, run: AgentRun, agent: Path, house: Playhouse) -> bool:

@@ -32,7 +32,6 @@ class Judged:
     """``N`` runs of ``T`` latents with the truth about ``K`` tasks; the first latent is the start and not judged."""
 
     latents: Tensor  # float16 [N, T, C, h, w]
-    actions: Tensor  # float32 [N, T, 6], row t led to latent t
     rewards: Tensor  # float32 [N, T, K]
     ends: Tensor  # bool [N, T, K], the event of this step ended the task
     # bool [N, T, K], the step's reward says what it shows. A task that has ended pays nothing more, though its goal may
@@ -42,11 +41,11 @@ class Judged:
     def __len__(self) -> int:
         return len(self.latents)
 
-    def windows(self, rows: Tensor, steps: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Latents ``[B, count, C, h, w]`` up to and with step ``steps [B]`` of runs ``rows [B]``, and action rows
-        ``[B, 6]``. Before the start there is more of the start."""
+    def windows(self, rows: Tensor, steps: Tensor, count: int) -> Tensor:
+        """Latents ``[B, count, C, h, w]`` up to and with step ``steps [B]`` of runs ``rows [B]``. Before the start
+        there is more of the start."""
         places = (steps[:, None] + torch.arange(1 - count, 1)).clamp_min(0)
-        return self.latents[rows[:, None], places].float(), self.actions[rows, steps]
+        return self.latents[rows[:, None], places].float()
 
 
 @dataclass(frozen=True)
@@ -145,8 +144,7 @@ def _follow_captions(stream: WorldStream, cases: Sequence[Case], step: int) -> N
 def _judged(latents: Tensor, cases: Sequence[Case], tasks: Sequence[str]) -> Judged:
     """Latents ``[N, T, C, h, w]`` of cases with the truth of their steps."""
     tables = [_truth(case, tasks) for case in cases]
-    actions = torch.stack([torch.tensor(case.clip.actions[case.start : case.start + case.steps + 1]) for case in cases])
-    return Judged(latents, actions.float(), *(torch.stack(column) for column in zip(*tables, strict=True)))
+    return Judged(latents, *(torch.stack(column) for column in zip(*tables, strict=True)))
 
 
 def _truth(case: Case, tasks: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:

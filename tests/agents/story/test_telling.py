@@ -50,8 +50,9 @@ def small():
     """Few slots, starts and steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(telling, "SLOTS", SLOTS)
-        patch.setattr(telling, "TRAIN_STARTS", 3)
-        patch.setattr(telling, "EPISODE_STEPS", 4)
+        patch.setattr(telling, "ATTEMPTS", 12)
+        patch.setattr(telling, "MOMENTS", 3)
+        patch.setattr(telling, "IMAGINED_STEPS", 3)
         patch.setattr("agents.story.played.EPISODE_STEPS", 4)
         yield
 
@@ -94,8 +95,15 @@ def test_everything_that_was_promised_is_there(told, story):
 def test_both_places_begin_from_the_same_starts_in_levels_of_their_own(told):
     banks = {split: read_bank(told / "starts" / f"{split}.safetensors") for split in ("train", "validation", "test")}
     assert [len(bank) for bank in banks.values()] == [3, 2, 2]
-    levels = [origin["level_seed"] for bank in banks.values() for origin in bank.origins]
+    levels = [origin["level_seed"] for split in ("validation", "test") for origin in banks[split].origins]
     assert len(set(levels)) == len(levels)
+
+
+def test_the_agent_learns_from_recorded_moments_in_short_episodes_and_the_recordings_are_gone(told):
+    run = json.loads((told / "agent" / "run.json").read_text())
+    assert run["episode_steps"] == 3 and not (told / "starts" / "recordings").exists()
+    bank = read_bank(told / "starts" / "train.safetensors")
+    assert bank.origins is None and bank.frames.shape[1] == telling.MOMENT_FRAMES
 
 
 def test_the_agent_learned_in_the_world_alone_and_was_tried_out_on_the_way(told, story):

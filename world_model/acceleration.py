@@ -58,8 +58,11 @@ def accelerated(world: World, techniques: Techniques) -> World:
     """A world that shares the weights of ``world`` as far as their precision stays, on the same device.
 
     Raises:
-        ValueError: naming what a technique needs that is not here.
+        ValueError: naming what a technique needs that is not here, and for large worlds, whose experts have 8 bits on
+            request (``dtype="int8"``) and nothing else of this.
     """
+    if not isinstance(world, World):
+        raise ValueError(f"{world.name} is a large world, which is not accelerated; load it with dtype='int8' instead")
     missing = techniques.missing(world.device)
     if missing:
         names = ", ".join(item.name for item in fields(techniques) if getattr(techniques, item.name))

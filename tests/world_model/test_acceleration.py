@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -139,3 +140,9 @@ def test_techniques_together_run_the_bundled_world(begin):
     stream = begin(accelerated(load_world("doom"), techniques), 1)
     rows = torch.zeros(1, stream.latents_per_chunk, 6)
     assert stream.step(rows).shape == (1, stream.latents_per_chunk * stream.frames_per_latent, 64, 64, 3)
+
+
+def test_a_large_world_is_not_accelerated():
+    large = SimpleNamespace(name="worldplay2-14b", device=torch.device("cpu"))
+    with pytest.raises(ValueError, match="worldplay2-14b is a large world.*dtype='int8'"):
+        accelerated(large, Techniques(int8=True))

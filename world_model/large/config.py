@@ -18,6 +18,7 @@ from world_model.config import (
     WorldConfig,
 )
 
+MAX_LATENTS = 1024  # positions in time that the published model has
 SINGLE = "only"  # the name of an expert that has all noise levels
 
 

@@ -99,6 +99,9 @@ def write_experts(
         (folder / (CONFIG + part)).write_text(to_json(world))
         for file in (*(file for files in written.values() for file in files), folder / CONFIG):
             os.replace(f"{file}{part}", file)
+        for expert, files in written.items():  # an earlier, larger copy had more shards
+            for file in set(folder.glob(f"{expert}-*.safetensors")) - set(files):
+                file.unlink()
     finally:
         for file in folder.glob(f"*{part}"):
             file.unlink()
@@ -178,13 +181,12 @@ def _source_files(source: Path, expert: str, experts: Sequence[str], variant: st
         return [source]
     if not source.is_dir():
         raise FileNotFoundError(f"{source} does not exist; give a folder or a file with published weights")
-    if variant == "base":
-        return base_files(source, expert)
+    find, places = (base_files, "transformer*") if variant == "base" else (expert_files, f"{expert}_noise_model*")
     try:
-        return expert_files(source, expert)
+        return find(source, expert)
     except FileNotFoundError:
-        pickles = [file for file in sorted(source.glob(f"{expert}_noise_model*/**/*")) if file.suffix in PICKLES]
-        pickles += [file for file in sorted(source.glob(f"{expert}_noise_model*")) if file.suffix in PICKLES]
+        files = (file for place in sorted(source.glob(places)) for file in (*sorted(place.rglob("*")), place))
+        pickles = [file for file in files if file.suffix in PICKLES]
         if not pickles:
             raise
         return pickles[:1]  # which is refused with the reason

@@ -25,6 +25,7 @@ from world_model.control_scripts import (
     chunk_values,
     parse_schedule,
 )
+from world_model.large.config import MAX_LATENTS
 
 EVENT = "prompt_event"
 CAPTION = "prompt"  # what the names of captions start with
@@ -49,7 +50,7 @@ def read_requests(
         ValueError: naming the file, the entry and what is wrong with it; an absent picture is wrong, too.
     """
     try:
-        entries = json.loads(file.read_text())
+        entries = json.loads(file.read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"{file} is no JSON: {error}") from error
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
@@ -81,9 +82,13 @@ def _request(
     if not image.is_file():
         raise ValueError(f"the picture {image} does not exist")
     name = entry.get("output_name", f"{index}_{image.stem}")
-    if not isinstance(name, str) or not name or Path(name).name != name:
+    if not isinstance(name, str) or not name or Path(name).name != name or name == "..":
         raise ValueError(f"the output_name {name!r} is no plain file name")
     rows = _told("action", action_rows, entry["action"], VIEWS[entry["perspective"]], yaw, pitch)
+    if len(rows) > MAX_LATENTS:
+        raise ValueError(
+            f"the action lasts {len(rows)} latents and the model has positions for {MAX_LATENTS}; shorten it"
+        )
     if len(rows) % chunk_latents:
         raise ValueError(
             f"the action lasts {len(rows)} latents, which are no whole number of chunks of {chunk_latents}; "

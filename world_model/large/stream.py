@@ -25,6 +25,7 @@ from world_model.config import WorldConfig
 from world_model.controls import PERSPECTIVE, StructuredCaption
 from world_model.large.compressor import TEMPORAL_STRIDE
 from world_model.large.conditioning import SHRINK, Picture, shrunk, small_video, start_picture, video_uint8
+from world_model.large.config import MAX_LATENTS
 from world_model.large.generate import draw_noise, make_chunk, start_rollout
 from world_model.large.rollout import RolloutState
 from world_model.slot_checks import (
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from world_model.large.world import LoadedWorld
 
 KEPT_CAPTIONS = 64  # whose tokens are remembered
-MAX_LATENTS = 1024  # positions in time that the published model has
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,15 @@ class TensorFiles:
 def weight_files(folder: Path, stem: str = "") -> list[Path]:
     """The safetensors files of one model in a folder, as its index lists them; only files that start with ``stem``."""
     for index in sorted(folder.glob(f"{stem}*.safetensors.index.json")):
-        names = set(json.loads(index.read_text())["weight_map"].values())
-        return [folder / name for name in sorted(names)]
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            files = [folder / name for name in sorted(names)]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{index} is no index of shards ({error!r}); copy it again") from None
+        for file in files:
+            if not file.is_file():
+                raise FileNotFoundError(f"there is no {file}, which {index.name} lists; copy it, too")
+        return files
     return sorted(folder.glob(f"{stem}*.safetensors"))
 
 

@@ -90,17 +90,12 @@ def main(settings: argparse.Namespace) -> None:
 
 def open_codec(settings: argparse.Namespace, device: torch.device) -> StreamingCodec:
     """The Wan autoencoder of the command line, else the world's own."""
-    place = settings.codec or settings.world / "vae"
-    if not place.exists():
-        raise ValueError("the Wan autoencoder is missing; say where it is with --codec")
-    return companions.open_codec(place, device)
+    return companions.open_codec(settings.codec or settings.world / "vae", device)
 
 
 def open_text(settings: argparse.Namespace, device: torch.device) -> Callable[[str], Tensor]:
     """The caption encoder of the command line, else the world's own, as a function of one text."""
     place, tokenizer = settings.text or settings.world / "text_encoder", settings.tokenizer
-    if not place.exists():
-        raise ValueError("the umT5 encoder is missing; say where it is with --text")
     if tokenizer is None and settings.text is not None:
         if not place.is_dir():
             raise ValueError("--text is a file, so say with --tokenizer in which folder its tokenizer is")

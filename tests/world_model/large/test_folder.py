@@ -13,7 +13,15 @@ from safetensors.torch import save_file
 from world_model.large import load_base, load_expert
 from world_model.large.base_models import NEW, base_files, diffusers_name
 from world_model.large.few_step import intervals_of
-from world_model.large.folder import LargeWorld, convert, link_companions, load_large_world, read_large_world
+from world_model.large.folder import (
+    LargeWorld,
+    convert,
+    link_companions,
+    load_large_world,
+    read_large_world,
+    write_experts,
+)
+from world_model.large.tensor_files import weight_files
 
 
 def repository(folder, published, suffix=".safetensors"):
@@ -121,6 +129,28 @@ def test_a_world_that_starts_from_video_weights_equals_direct_loading(request, p
         assert same(expert, load_base(base_files(source, name), config))
 
 
+@pytest.mark.parametrize("text", ["{}", "{", "[]", '{"weight_map": 1}'])
+def test_a_damaged_index_of_shards_is_named(tmp_path, text):
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ValueError, match="model.safetensors.index.json is no index of shards"):
+        weight_files(tmp_path)
+
+
+def test_a_shard_that_the_index_lists_must_be_there(tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "m-1.safetensors"}}')
+    with pytest.raises(FileNotFoundError, match="m-1.safetensors, which model.safetensors.index.json lists"):
+        weight_files(tmp_path)
+
+
+def test_writing_again_leaves_no_shards_of_before(toy, published, tmp_path):
+    world, source = LargeWorld(toy, "ar"), repository(tmp_path, published)
+    convert(source, tmp_path / "ours", world, ("high",), torch.float32, shard_bytes=5000)
+    expert = load_large_world(tmp_path / "ours", ["high"], torch.float32)["high"]
+    files = write_experts(tmp_path / "ours", world, {"high": expert.state_dict().items()}, torch.float32)["high"]
+    assert sorted((tmp_path / "ours").glob("high-*")) == files
+    assert same(load_large_world(tmp_path / "ours", ["high"], torch.float32)["high"], expert)
+
+
 def test_companions_are_linked_where_the_world_has_none(published, tmp_path):
     source, ours = pipeline(tmp_path / "wan", published, 4), tmp_path / "ours"
     ours.mkdir()
@@ -143,6 +173,10 @@ def test_pickles_absent_files_and_foreign_folders_are_refused(toy, published, tm
     for expert in ("high", "low"):
         with pytest.raises(ValueError, match="is a pickle"):
             convert(tmp_path / "pickled", tmp_path / "ours", world, (expert,))
+    (tmp_path / "pickled" / "transformer").mkdir()
+    torch.save(published, tmp_path / "pickled" / "transformer" / "diffusion_pytorch_model.bin")
+    with pytest.raises(ValueError, match="is a pickle"):
+        convert(tmp_path / "pickled", tmp_path / "ours", LargeWorld(toy, "base"), ("high",))
     with pytest.raises(FileNotFoundError, match="no config.json"):
         load_large_world(tmp_path)
     for text in ("[]", '{"variant": "ar"}', '{"magic": 1}', "{"):

@@ -56,6 +56,8 @@ def test_rows_captions_and_names_follow_the_published_rules(read, tmp_path):
         ({"prompt_event": "prompt2-8"}, "'prompt2' is not known here"),
         ({"prompt1": " "}, "prompt1 must be a text that is not empty"),
         ({"output_name": "../walk"}, "no plain file name"),
+        ({"output_name": ".."}, "no plain file name"),
+        ({"action": "w-2048", "prompt_event": "prompt1-2048"}, "2048 latents and the model has positions for 1024"),
         ({"output_name": "0_hall"}, "that of an earlier entry"),
     ],
 )

@@ -42,7 +42,7 @@ def load_json(path: Path) -> dict | list:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{path} does not exist; every clip needs its caption") from None
+        raise ValueError(f"{path} does not exist") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not JSON ({error})") from None
 
@@ -55,6 +55,9 @@ def read_captions(path: Path) -> Captions:
     for item in items:
         if not isinstance(item, dict) or not set(item) <= {*FIELDS, "start"}:
             raise ValueError(f"{path}: a caption is an object with scene, character, event and start, not {item!r}")
+        for name in FIELDS:
+            if not isinstance(item.get(name), str | None):
+                raise ValueError(f"{path}: the {name} of a caption is a text, not {item[name]!r}")
         texts = {name: sentence([item[name]]) or NOTHING for name in FIELDS if name in item}
         start = item.get("start", 0.0)
         if not isinstance(start, int | float) or (start <= captions[-1][0] if captions else start != 0):

@@ -70,6 +70,8 @@ def _from_matrices(path: Path, needs_frames: bool = False) -> Trajectory:
     known = [name for name in ("camera_to_world", "world_to_camera") if name in arrays]
     if not known:
         raise PoseError(path, None, "it holds neither camera_to_world nor world_to_camera")
+    if len(known) > 1:
+        raise PoseError(path, None, "it holds camera_to_world and world_to_camera; leave one out")
     if needs_frames and "frames" not in arrays:
         raise PoseError(path, None, "a piece of a trajectory must say with frames which video frames it is for")
     cameras = square(arrays[known[0]])
@@ -81,7 +83,11 @@ def _from_matrices(path: Path, needs_frames: bool = False) -> Trajectory:
 
 def _from_lines(path: Path, frame_rate: float) -> Trajectory:
     rows = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise PoseError(path, None, "it is no text in UTF-8") from None
+    for number, line in enumerate(lines, start=1):
         if line.strip() and not line.startswith("#"):
             try:
                 rows.append([float(word) for word in line.replace(",", " ").split()])

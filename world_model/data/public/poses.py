@@ -36,6 +36,10 @@ class Trajectory:
         if self.cameras.ndim != 3 or self.cameras.shape[1:] != (4, 4):
             shape = list(self.cameras.shape)
             raise PoseError(self.source, None, f"poses have the shape {shape}, expected is [frames, 4, 4]")
+        if self.frames.ndim != 1:
+            raise PoseError(
+                self.source, None, f"frame numbers have the shape {list(self.frames.shape)}, expected is [frames]"
+            )
         if len(self.frames) != len(self.cameras):
             numbers, poses = len(self.frames), len(self.cameras)
             raise PoseError(self.source, None, f"there are {numbers} frame numbers for {poses} poses")
@@ -45,6 +49,8 @@ class Trajectory:
             place = int(np.flatnonzero(~np.isfinite(self.frames))[0])
             raise PoseError(self.source, None, f"the frame number of pose {place} is not a finite number")
         self._refuse(~np.isfinite(self.cameras).all(axis=(1, 2)), "the pose holds a value that is not a finite number")
+        unlike = np.abs(self.cameras[:, 3] - [0, 0, 0, 1]).max(axis=1) > ROTATION_ERROR
+        self._refuse(unlike, "the last row of the pose is not 0 0 0 1; is the matrix transposed?")
         rotations = self.cameras[:, :3, :3]
         error = np.abs(np.swapaxes(rotations, 1, 2) @ rotations - np.eye(3)).max(axis=(1, 2))
         wrong = (error > ROTATION_ERROR) | (np.linalg.det(rotations) < 0)
@@ -100,7 +106,7 @@ def square(matrices: np.ndarray) -> np.ndarray:
 
 def inverse(matrices: np.ndarray) -> np.ndarray:
     """World-to-camera matrices ``[N, 4, 4]`` as camera-to-world ones, or the other way round; NaN stays NaN."""
-    result = np.tile(np.eye(4), (len(matrices), 1, 1))
+    result = matrices.copy()  # the last row stays what it is, and is looked at later
     turned = np.swapaxes(matrices[:, :3, :3], 1, 2)
     result[:, :3, :3] = turned
     result[:, :3, 3] = -(turned @ matrices[:, :3, 3:])[..., 0]

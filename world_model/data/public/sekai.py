@@ -6,16 +6,18 @@ and ``crowdDensity``; camera trajectories as an intrinsic matrix and one extrins
 
 Assumed, because no page that could be seen says it: the extrinsic matrices are ``[N, 4, 4]`` or ``[N, 3, 4]``
 camera-to-world with OpenCV's axes under one of the keys `CAMERAS` (``--poses world_to_camera`` if they are not);
-files lie anywhere under the folder and are found by name; without ``cameraFile`` the camera file is called like the
+files lie where the table says, from its own folder or the set's, or else anywhere in the set, and are then found by
+name; without ``cameraFile`` the camera file is called like the
 video; a folder of that name holds pieces ``<first frame>.npz`` (digits before the first ``_``) that overlap.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -37,29 +39,62 @@ def read(folder: Path, world_to_camera: bool = False) -> Iterator[SourceClip]:
     tables = [path for path in sorted(folder.rglob("*.csv")) if "videoFile" in _columns(path)]
     if not tables:
         raise ValueError(f"{folder} holds no table with the column videoFile; give Sekai's folder with its .csv files")
-    files = {path.name: path for path in sorted(folder.rglob("*")) if path.suffix in (".npz", *NAMES) or path.is_dir()}
+    files = _Files(folder)
     seen: set[str] = set()
     for table in tables:
-        with open(table, newline="", encoding="utf-8-sig") as lines:
-            for row in csv.DictReader(lines):
-                if row["videoFile"] not in seen:
-                    seen.add(row["videoFile"])
-                    yield _clip(row, table, files, world_to_camera)
+        for row in _rows(table):
+            if row["videoFile"] not in seen:
+                seen.add(row["videoFile"])
+                yield _clip(row, table, files, world_to_camera)
+
+
+class _Files:
+    """The videos, camera files and folders of a set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.named: dict[str, list[Path]] = {}
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".npz", *NAMES) or path.is_dir():
+                self.named.setdefault(path.name, []).append(path)
+
+    def find(self, told: Path, table: Path) -> Path | None:
+        """The file that a table means; None if there is none, ValueError if it could be one of several."""
+        for place in (table.parent / told, self.folder / told):
+            if place.exists():
+                return place
+        found = self.named.get(told.name, [])
+        if len(found) > 1:
+            places = ", ".join(map(str, found[:2]))
+            raise ValueError(f"{table}: {told} may be one of {len(found)} files ({places}); say in the table which")
+        return found[0] if found else None
 
 
 def _columns(path: Path) -> list[str]:
-    with open(path, newline="", encoding="utf-8-sig") as lines:
-        return next(csv.reader(lines), [])
+    return list(next(iter(_lines(path, csv.reader)), []))
 
 
-def _clip(row: dict[str, str], table: Path, files: dict[str, Path], world_to_camera: bool) -> SourceClip:
+def _rows(table: Path) -> Iterator[dict[str, str]]:
+    return _lines(table, csv.DictReader)
+
+
+def _lines(path: Path, reader: Callable[[TextIO], Iterable[Any]]) -> Iterator[Any]:
+    """What a reader of CSV makes of a file; ValueError, with its name, if that cannot be read."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as lines:
+            yield from reader(lines)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no table in UTF-8 ({error}); save it anew") from None
+
+
+def _clip(row: dict[str, str], table: Path, files: _Files, world_to_camera: bool) -> SourceClip:
     video = Path(row["videoFile"])
     camera = Path(row.get("cameraFile") or video.with_suffix(".npz"))
-    place = files.get(camera.name) or files.get(camera.stem) or table.parent / camera
+    place = files.find(camera, table) or files.find(camera.with_suffix(""), table) or table.parent / camera
     scene = captions.sentence(row.get(column) for column in SCENE)
     return SourceClip(
-        name=video.stem,
-        video=files.get(video.name, table.parent / video),
+        name=video.with_suffix("").as_posix(),
+        video=files.find(video, table) or table.parent / video,
         poses=partial(read_poses, place, world_to_camera),
         captions=partial(captions.always, scene, f"{table}, {video.name}"),
         source=SOURCE,

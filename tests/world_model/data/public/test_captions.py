@@ -38,6 +38,7 @@ def test_captions_fit_the_published_template():
         ('{"event": "rain"}', "must describe the scene"),
         ('{"scene": "a", "mood": "b"}', "is an object with scene, character, event and start"),
         ('["a"]', "is an object"),
+        ('{"scene": {"a": 1}}', "the scene of a caption is a text, not {'a': 1}"),
         ('[{"scene": "a"}, {"start": 0, "event": "b"}]', "ascend from 0, not 0"),
         ('[{"scene": "a", "start": 1}]', "ascend from 0, not 1"),
         ('[{"scene": "a"}, {"start": "soon"}]', "not 'soon'"),

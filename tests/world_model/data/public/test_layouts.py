@@ -100,6 +100,38 @@ def test_sekai(tmp_path, film, cameras):
     train_one_step(store, tmp_path / "run")
 
 
+def write_table(place, *rows):
+    place.mkdir(parents=True, exist_ok=True)
+    text = "\n".join([",".join(row) for row in (("videoFile", "cameraFile", "caption"), *rows)])
+    (place / "clips.csv").write_text(text)
+
+
+def test_sekai_files_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
+    for part in "ab":
+        (tmp_path / part).mkdir()
+        for name in ("clip.mp4", "clip.npz", f"only-{part}.mp4"):
+            (tmp_path / part / name).touch()
+    told = [(f"{part}/clip.mp4", f"{part}/clip.npz", f"Street {part}") for part in "ab"]
+    write_table(tmp_path, *told, ("elsewhere/only-a.mp4", "", "Street"))
+    clips = list(sekai.read(tmp_path))
+    assert [clip.video for clip in clips] == [
+        tmp_path / "a/clip.mp4",
+        tmp_path / "b/clip.mp4",
+        tmp_path / "a/only-a.mp4",
+    ]
+    assert [clip.name for clip in clips[:2]] == ["a/clip", "b/clip"]
+    write_table(tmp_path, ("clip.mp4", "clip.npz", "Street"))
+    with pytest.raises(ValueError, match="clip.npz may be one of 2 files .*say in the table which"):
+        list(sekai.read(tmp_path))
+
+
+@pytest.mark.parametrize("spoil", [b"videoFile,caption\na.mp4,\xff\n", b"videoFile,caption\na.mp4," + b"x" * 2**18])
+def test_a_damaged_table_is_named(tmp_path, spoil):
+    (tmp_path / "clips.csv").write_bytes(spoil)
+    with pytest.raises(ValueError, match="clips.csv is no table in UTF-8"):
+        list(sekai.read(tmp_path))
+
+
 def test_spatialvid(tmp_path, film, cameras):
     rows, matrices = cameras
     place = tmp_path / "set" / "annotations" / "group_0001" / "0a00"

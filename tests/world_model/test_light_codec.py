@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
+from safetensors.torch import save_file
 
-from world_model.codec.light import LightCodec, LightCodecConfig
+from world_model.codec.light import LightCodec, LightCodecConfig, published_name
+from world_model.large.companions import open_codec
 
 SMALL = LightCodecConfig(latent_channels=4, encoder_width=8, decoder_widths=(8, 8, 8, 8), blocks=1)
 
@@ -30,3 +32,13 @@ def test_frames_are_coded_by_fours_after_the_first():
     torch.testing.assert_close(torch.cat([first, rest], dim=1), whole, rtol=1e-4, atol=1e-5)
     decoded, _ = codec.decode(whole)
     assert decoded.shape == frames.shape and decoded.abs().max() <= 1
+
+
+@torch.no_grad()
+def test_its_published_file_stands_in_for_the_autoencoder_of_a_world(tmp_path):
+    codec, latents = LightCodec().eval(), torch.randn(1, 2, 16, 1, 1)
+    named = {published_name(name): value for name, value in codec.state_dict().items()}
+    save_file(named, tmp_path / "light.safetensors")
+    opened = open_codec(tmp_path / "light.safetensors", torch.device("cpu"))
+    assert isinstance(opened, LightCodec)
+    torch.testing.assert_close(opened.decode(latents)[0], codec.decode(latents)[0])

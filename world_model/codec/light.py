@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 State = list[Tensor]  # the last frame that each memory block saw
+PARTS = ("enc.", "dec.")  # what the published names begin with
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from world_model.codec import light
 from world_model.codec.light import LightCodec, LightCodecConfig
 from world_model.large.conditioning import StreamingCodec
-from world_model.large.tensor_files import fill
+from world_model.large.tensor_files import TensorFiles, fill
 
 if TYPE_CHECKING:
     from world_model.codec.wan import WanCodec
@@ -63,7 +63,8 @@ def load_umt5(
 
 
 def open_codec(place: Path, device: torch.device) -> StreamingCodec:
-    """The Wan autoencoder in a folder in diffusers' format, or in a safetensors copy of the original file.
+    """The Wan autoencoder in a folder in diffusers' format or in a safetensors copy of the original file, or the light
+    one in its published file, which is told by its names.
 
     Raises:
         FileNotFoundError: when there is nothing at that place.
@@ -77,7 +78,9 @@ def open_codec(place: Path, device: torch.device) -> StreamingCodec:
         from world_model.codec.wan import WanCodec
 
         return WanCodec.from_pretrained(str(place)).to(device)
-    return load_wan_codec([place], device=device).to(device)
+    names = TensorFiles([place]).shapes
+    load = load_light_codec if all(name.startswith(light.PARTS) for name in names) else load_wan_codec
+    return load([place], device=device).to(device)
 
 
 def open_text(place: Path, tokenizer: Path, device: torch.device) -> Callable[[str], Tensor]:

@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input-json", required=True, type=Path, help="the videos to generate, as published")
     parser.add_argument("--world", required=True, type=Path, help="folder of a large world, from `wp2 convert`")
     parser.add_argument(
-        "--codec", type=Path, help="Wan autoencoder: a .safetensors file or a diffusers folder (default: the world's)"
+        "--codec",
+        type=Path,
+        help="autoencoder: a .safetensors file of Wan's or the light one, or a diffusers folder (default: the world's)",
     )
     parser.add_argument(
         "--text", type=Path, help="umT5 encoder: a .safetensors file or a transformers folder (default: the world's)"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
@@ -19,6 +20,7 @@ from world_model.large.conditioning import StreamingCodec
 from world_model.large.folder import read_large_world
 from world_model.large.generate import STEPS, chunk_latents, generate
 from world_model.large.requests import Request, read_requests
+from world_model.large.tiled import TiledCodec
 from world_model.large.world import PRECISIONS, open_experts
 from wp2env.cli.arguments import MAX_SEED, degrees, whole
 from wp2env.cli.video import check_video, write_video
@@ -34,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--codec",
         type=Path,
         help="autoencoder: a .safetensors file of Wan's or the light one, or a diffusers folder (default: the world's)",
+    )
+    parser.add_argument(
+        "--tile", type=whole(1, 2**14), help="pixels a side that the autoencoder sees at once (default: all)"
     )
     parser.add_argument(
         "--text", type=Path, help="umT5 encoder: a .safetensors file or a transformers folder (default: the world's)"
@@ -78,6 +83,8 @@ def main(settings: argparse.Namespace) -> None:
         parallel.check_split(world.config, share.count)
         device, first = check_device(settings.device), share.index == 0
         codec, encode = open_codec(settings, device), open_text(settings, device)
+        if settings.tile:
+            codec = TiledCodec(codec, settings.tile, world.config.world.codec.spatial_factor)
         experts = open_experts(settings.world, device, settings.weights, settings.swap_experts, share)
         for request, image in zip(requests, images, strict=True):
             rows, frames = torch.from_numpy(request.rows), []
@@ -92,7 +99,8 @@ def main(settings: argparse.Namespace) -> None:
 
 def open_codec(settings: argparse.Namespace, device: torch.device) -> StreamingCodec:
     """The Wan autoencoder of the command line, else the world's own."""
-    return companions.open_codec(settings.codec or settings.world / "vae", device)
+    with _or_given_by("--codec"):
+        return companions.open_codec(settings.codec or settings.world / "vae", device)
 
 
 def open_text(settings: argparse.Namespace, device: torch.device) -> Callable[[str], Tensor]:
@@ -102,7 +110,17 @@ def open_text(settings: argparse.Namespace, device: torch.device) -> Callable[[s
         if not place.is_dir():
             raise ValueError("--text is a file, so say with --tokenizer in which folder its tokenizer is")
         tokenizer = place
-    return companions.open_text(place, tokenizer or settings.world / "tokenizer", device)
+    with _or_given_by("--text"):
+        return companions.open_text(place, tokenizer or settings.world / "tokenizer", device)
+
+
+@contextmanager
+def _or_given_by(option: str) -> Iterator[None]:
+    """Say in the message about an absent part which option names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}, or say with {option} where it is") from None
 
 
 def _video(folder: Path, request: Request) -> Path:

@@ -51,10 +51,11 @@ def world(large, tmp_path, monkeypatch):
     return ["generate", "--input-json", tmp_path / "in.json", "--world", tmp_path, "--out", tmp_path, "--device", "cpu"]
 
 
-def test_every_entry_becomes_a_video_of_13_and_16_frames(wp2, world, tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", [(), ("--tile", "32")])
+def test_every_entry_becomes_a_video_of_13_and_16_frames(wp2, world, tmp_path, monkeypatch, options):
     monkeypatch.setattr(generate, "open_codec", lambda settings, device: Codec())
     monkeypatch.setattr(generate, "open_text", lambda settings, device: lambda text: torch.zeros(2, 8))
-    answer = wp2(*world)
+    answer = wp2(*world, *options)
     assert answer.code == 0 and answer.out.count("29 frames") == 2
     for name in ("0_hall", "again"):
         frames = imageio.mimread(tmp_path / f"{name}.mp4", memtest=False)
@@ -100,8 +101,14 @@ def test_codec_and_text_are_opened_from_folders(wp2, world, tmp_path):
     assert answer.code == 0 and answer.out.count("29 frames") == 2
 
 
+def test_tiles_that_do_not_divide_are_refused(wp2, world, monkeypatch):
+    monkeypatch.setattr(generate, "open_codec", lambda settings, device: Codec())
+    monkeypatch.setattr(generate, "open_text", lambda settings, device: lambda text: torch.zeros(2, 8))
+    assert "tiles have 33 pixels a side; give a multiple of 32" in wp2(*world, "--tile", "33").error
+
+
 def test_what_is_missing_is_said_in_one_sentence(wp2, world, tmp_path):
-    assert "--codec" in wp2(*world).error
+    assert "--companions" in wp2(*world).error and "--codec" in wp2(*world).error
     assert "does not exist" in wp2(*world, "--out", tmp_path / "none").error
     (tmp_path / "hall.png").write_text("no picture")
     assert "hall.png is no picture" in wp2(*world).error

@@ -42,6 +42,11 @@ def main(settings: argparse.Namespace) -> None:
     experts = (settings.expert,) if settings.expert else config.experts
     if unknown := set(experts) - set(config.experts):
         raise ValueError(f"{config.world.name} has no expert {unknown.pop()!r}; choose {' or '.join(config.experts)}")
+    if settings.variant != "base" and SINGLE in config.experts:
+        raise ValueError(
+            f"the published variant {settings.variant!r} has two experts and {config.world.name} one; give "
+            f"--preset {WORLDPLAY2_14B.world.name}, or --variant base"
+        )
     wanted = [beginning for expert in experts for beginning in WEIGHTS.get(expert, ("transformer/",))]
     source = local_folder(settings.source, wanted)
     companions = settings.companions or (settings.source if settings.variant == "base" else None)

@@ -67,6 +67,11 @@ def test_public_video_weights_come_from_the_hub_with_what_goes_beside_them(wp2, 
     assert {file.name for file in ours.iterdir() if file.is_symlink()} == {"vae", "text_encoder", "tokenizer"}
 
 
+def test_a_published_variant_has_two_experts(wp2, tmp_path):
+    error = wp2("convert", tmp_path, tmp_path / "out", "--variant", "fast", "--preset", "wan2.1-1.3b").error
+    assert "'fast' has two experts and wan2.1-1.3b one; give --preset worldplay2-14b, or --variant base" in error
+
+
 def test_what_a_preset_has_not_and_what_the_hub_cannot_give_is_one_sentence(wp2, tmp_path, monkeypatch):
     words = ["--variant", "base", "--preset", "wan2.2-5b"]
     assert "no expert 'high'; choose only" in wp2("convert", tmp_path, tmp_path / "a", *words, "--expert", "high").error

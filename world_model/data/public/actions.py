@@ -28,6 +28,10 @@ class ActionThresholds:
     moving: float = 0.3  # share of the usual step from which on a step is a movement
     sector: float = 22.5  # degrees off an axis from which on the other axis counts too; 22.5 makes eight equal sectors
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.usual_quantile <= 1:
+            raise ValueError(f"usual_quantile is {self.usual_quantile}; give a share of the steps, 0 to 1")
+
 
 def up_direction(cameras: np.ndarray) -> np.ndarray:
     """The unit vector ``[3]`` that points up in the world of the cameras ``[N, 4, 4]``."""

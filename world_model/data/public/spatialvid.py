@@ -65,7 +65,11 @@ def read_poses(place: Path, world_to_camera: bool, video: VideoFacts) -> Traject
 
 
 def _frame_numbers(path: Path) -> np.ndarray:
-    lines = [re.findall(r"\d+", line) for line in path.read_text().splitlines() if line.strip()]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise PoseError(path, None, "it is no text in UTF-8") from None
+    lines = [re.findall(r"\d+", line) for line in text.splitlines() if line.strip()]
     for number, found in enumerate(lines):
         if not found:
             raise PoseError(path, None, f"line {number + 1} holds no frame number")

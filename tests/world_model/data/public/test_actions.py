@@ -76,3 +76,8 @@ def test_thresholds_decide(walk, sector, expected):
     found = action_rows(ground_poses(walk(rows)), ActionThresholds(sector=sector))
     assert (found[1:, [LONGITUDINAL, LATERAL]] == expected).all()
     assert not action_rows(ground_poses(walk(rows)), ActionThresholds(still=2.0))[:, [LONGITUDINAL, LATERAL]].any()
+
+
+def test_a_quantile_is_a_share():
+    with pytest.raises(ValueError, match="usual_quantile is 5; give a share of the steps, 0 to 1"):
+        ActionThresholds(usual_quantile=5)

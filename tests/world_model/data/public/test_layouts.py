@@ -160,6 +160,9 @@ def test_spatialvid_poses_of_some_frames(tmp_path, cameras):
     (tmp_path / "indexes.txt").write_text("\n".join(str(frame) for frame in np.delete(np.arange(0, 84, 4), 5)))
     with pytest.raises(PoseError, match=r"poses\.npy, frame 16: poses are missing from here up to frame 24"):
         spatialvid.read_poses(tmp_path, True, facts)
+    (tmp_path / "indexes.txt").write_bytes(b"1\n\xff\n")
+    with pytest.raises(PoseError, match="indexes.txt: it is no text in UTF-8"):
+        spatialvid.read_poses(tmp_path, True, facts)
 
 
 def test_a_folder_of_videos(tmp_path, film, cameras):

@@ -14,6 +14,7 @@ WORLD, GAME = "world", "game"
 PLACES = (WORLD, GAME)
 DEFAULT_TASK = WALK_TO_BALL
 EPISODE_STEPS = 48  # of a task: more than twice what a straight walk takes
+IMAGINED_STEPS = 16  # of one to learn from: a world's errors grow, and an agent soon lives off them
 
 
 def make_env(

@@ -43,7 +43,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from agents.evaluate import Evaluation
-from agents.places import EPISODE_STEPS, GAME, WORLD
+from agents.places import EPISODE_STEPS, GAME, IMAGINED_STEPS, WORLD
 from benchmarks import arena, report
 from benchmarks.arena import Arena, Contestant
 from world_model.data.store import ClipStore
@@ -58,7 +58,6 @@ QUICK_STEPS, QUICK_EPISODE, QUICK_MOMENTS = [1500], 16, 32
 IN_WORLD, IN_GAME, SHUFFLED = "PPO in the world", "PPO in the true game", "PPO in the world, actions shuffled"
 FROM_MOMENTS = "PPO in the world, from recorded moments"
 CLONING, SCRIPTED, RANDOM = "behaviour cloning", "scripted", "random"
-MOMENT_FRAMES = 4  # of a recorded moment, as many as a start of the task has
 Entrants = dict[str, list[Contestant]]  # of each arm, one policy for every seed
 Rows = dict[str, dict[str, report.Interval]]
 
@@ -155,7 +154,7 @@ def from_moments(settings: argparse.Namespace, school: School, data: Path) -> En
     """
     if not settings.moments:
         return {}
-    from wp2env.recorded_starts import starts_on_the_way
+    from wp2env.recorded_starts import MOMENT_FRAMES, starts_on_the_way
 
     file = settings.out / f"moments-{settings.moments}-seed{settings.seed}.safetensors"
     if not file.is_file():
@@ -333,7 +332,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--moments", type=int, default=400, help="recorded ones to learn from, 0 for no such arm (default: %(default)s)"
     )
     parser.add_argument(
-        "--moment-steps", type=int, default=16, help="longest episode from a moment (default: %(default)s)"
+        "--moment-steps",
+        type=int,
+        default=IMAGINED_STEPS,
+        help="longest episode from a moment (default: %(default)s)",
     )
     parser.add_argument("--sweep", action="store_true", help="learn in other worlds, too; the next two say which")
     parser.add_argument(

@@ -14,6 +14,8 @@ from world_model.data.joined import JoinedStore
 from world_model.data.store import ClipStore
 from wp2env.starts import StartBank
 
+MOMENT_FRAMES = 4  # of a recorded moment, as many as a start of a task has
+
 
 def starts_on_the_way(
     store: ClipStore | JoinedStore, task: str, count: int, frames: int, generator: np.random.Generator

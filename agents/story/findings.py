@@ -15,7 +15,6 @@ RANDOM, BEFORE, AFTER, SCRIPTED = "random", "before training", "after training",
 POLICIES = (RANDOM, BEFORE, AFTER, SCRIPTED)
 STAGES = 4  # equal parts of the training; the agent is tried out after each, ...
 TRIES = 32  # ... in so many episodes at most
-IMAGINED_STEPS = 16  # longest episode to learn from: the world's errors grow, and an agent soon lives off them
 
 Places = Mapping[str, Evaluation]  # by the name of the place, the same starts in both
 

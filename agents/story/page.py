@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 
 from agents.evaluate import LENGTH, SUCCESS
-from agents.places import DEFAULT_TASK, EPISODE_STEPS, GAME, PLACES, WORLD
-from agents.story.findings import AFTER, BEFORE, IMAGINED_STEPS, RANDOM, SCRIPTED, Findings, percent
+from agents.places import DEFAULT_TASK, EPISODE_STEPS, GAME, IMAGINED_STEPS, PLACES, WORLD
+from agents.story.findings import AFTER, BEFORE, RANDOM, SCRIPTED, Findings, percent
 
 TITLE = "Learned in a generated world, tried in the true game"
 STYLE = """

@@ -27,11 +27,11 @@ import numpy as np
 from tqdm import tqdm
 
 from agents.checkpoints import remember
-from agents.places import DEFAULT_TASK
+from agents.places import DEFAULT_TASK, IMAGINED_STEPS
 from agents.policies import checkpoints
 from agents.policies.card import read_card
 from agents.story import plots
-from agents.story.findings import AFTER, BEFORE, IMAGINED_STEPS, POLICIES, RANDOM, SCRIPTED, Findings, Story
+from agents.story.findings import AFTER, BEFORE, POLICIES, RANDOM, SCRIPTED, Findings, Story
 from agents.story.page import Pictures, Shelf, page
 from agents.story.played import SLOTS, Playhouse
 from agents.story.video import strip, write_before_after
@@ -44,12 +44,12 @@ from world_model.world import World
 from wp2env.cli import demo
 from wp2env.game_starts import bank_of
 from wp2env.loading import WorldHandle
-from wp2env.recorded_starts import starts_on_the_way
+from wp2env.recorded_starts import MOMENT_FRAMES, starts_on_the_way
 from wp2env.starts import StartBank, find_bank
 from wp2env.tasks import bind_task, make_task
 
 ATTEMPTS, ATTEMPT_FRAMES = 600, 40  # recorded clips; one in six comes to the ball, a dozen frames after its beginning
-MOMENTS, MOMENT_FRAMES = 600, 4  # of these ways, and the frames that the world takes in of each
+MOMENTS = 600  # of these ways
 FILMED = 4  # episodes
 REPORT, PAGE, FILM, DEMO = "report.json", "report.html", "before-after.mp4", "demo.mp4"
 CHAPTERS = {

@@ -30,9 +30,8 @@ from world_model.training.reward_scores import Outcomes, auroc, outcomes
 BATCH = 128  # steps, of each member
 EVENT_SHARE = 0.5  # of a batch: steps with an event of some task
 LEARNING_RATE, WEIGHT_DECAY = 3e-3, 0.5
-NOISE = (
-    0.7  # standard deviation of the noise on latents, whose own is about 1; few successes are easily learnt by heart
-)
+# Standard deviation of the noise on latents, whose own is about 1: the few successes are easily learnt by heart.
+NOISE = 0.7
 CALIBRATION_STEPS = 300
 HELD_OUT = 3  # rollouts to learn from for each one to calibrate on
 THRESHOLDS = np.linspace(0.02, 0.98, 97)

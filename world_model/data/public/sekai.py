@@ -42,7 +42,7 @@ def read(folder: Path, world_to_camera: bool = False) -> Iterator[SourceClip]:
     files = _Files(folder)
     seen: set[str] = set()
     for table in tables:
-        for row in _rows(table):
+        for row in _lines(table, csv.DictReader):
             if row["videoFile"] not in seen:
                 seen.add(row["videoFile"])
                 yield _clip(row, table, files, world_to_camera)
@@ -71,11 +71,7 @@ class _Files:
 
 
 def _columns(path: Path) -> list[str]:
-    return list(next(iter(_lines(path, csv.reader)), []))
-
-
-def _rows(table: Path) -> Iterator[dict[str, str]]:
-    return _lines(table, csv.DictReader)
+    return next(_lines(path, csv.reader), [])
 
 
 def _lines(path: Path, reader: Callable[[TextIO], Iterable[Any]]) -> Iterator[Any]:

@@ -7,6 +7,7 @@ slots then share one is extrapolation. Compressed entries have a budget; past it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from world_model.config import WorldConfig
 from world_model.thinning import redundant_entry
 from world_model.transformer.block import KeyValue
-from world_model.transformer.rotary import grid_positions, rotary_table, rotate_all
+from world_model.transformer.rotary import grid_positions, rotary_table, rotate_into
 
 EMPTY = -1  # the time of an entry that holds nothing
 
@@ -46,6 +47,7 @@ class HistoryCache:
     slot_time: Tensor  # int64 [B, budget], the last latent that a compressed slot covers
     adjacent_time: Tensor  # int64 [B, window]
     _view: CacheView | None = None  # the newest one, until the entries change
+    _places: Tensor | None = None  # of its keys and values; new memory for each chunk would cost more than filling it
 
     @classmethod
     def empty(cls, config: WorldConfig, batch: int, like: Tensor) -> HistoryCache:
@@ -62,7 +64,7 @@ class HistoryCache:
 
     def clone(self) -> HistoryCache:
         """An independent copy."""
-        return replace(self, _view=None, **{name: getattr(self, name).clone() for name in self._tensors()})
+        return replace(self, _view=None, _places=None, **{name: getattr(self, name).clone() for name in self._tensors()})
 
     def put_row(self, row: int, other: HistoryCache) -> None:
         """Take slot 0 of ``other`` as slot ``row``."""
@@ -99,8 +101,12 @@ class HistoryCache:
             for_slots.append(torch.zeros_like(per_token) if time is self.adjacent_time else per_token)
         table = torch.cat(tables, dim=-2)[:, :, None]  # one table per slot, shared by blocks and heads
         length = self.key.shape[3]
-        keys, values = self.key.new_empty(2, *self.key.shape[:3], length + room, self.key.shape[-1])
-        keys[:, :, :, :length] = rotate_all(self.key, table)
+        shape = (2, *self.key.shape[:3], length + room, self.key.shape[-1])
+        if self._places is None or self._places.shape != shape:
+            self._places = self.key.new_empty(shape)
+        keys, values = self._places
+        for place, key in zip(keys, self.key, strict=True):
+            rotate_into(place[:, :, :length], key, table)
         values[:, :, :, :length] = self.value
         return CacheView(now.clone(), room, keys, values, torch.cat(visible, dim=1), torch.cat(for_slots, dim=1))
 
@@ -126,20 +132,18 @@ class HistoryCache:
         """Store the first latent; it stays as long as the world does."""
         self._view = None
         tokens = new[0].key.shape[2]
-        for block, (key, value) in enumerate(new):
-            self.key[block, :, :, :tokens] = key
-            self.value[block, :, :, :tokens] = value
+        for place, first in self._blocks(new):
+            place[:, :, :tokens] = first
         self.sink_time[:] = 0
 
     def push_adjacent(self, new: list[KeyValue], times: Tensor) -> None:
         """Append clean latents at ``times [B, n]``; the oldest leave the window."""
         self._view = None
         window = self.config.memory.adjacent_latents
-        size = self.key.shape[3] - self._adjacent_start()
         start = self._adjacent_start()
-        for store, part in ((self.key, 0), (self.value, 1)):
-            tokens = torch.stack([pair[part] for pair in new])
-            store[:, :, :, start:] = torch.cat([store[:, :, :, start:], tokens.to(store.dtype)], dim=3)[:, :, :, -size:]
+        for place, tokens in self._blocks(new):
+            kept = place[:, :, start:]
+            kept.copy_(torch.cat([kept, tokens], dim=2)[:, :, -kept.shape[2] :])
         self.adjacent_time = torch.cat([self.adjacent_time, times], dim=1)[:, -window:]
 
     def push_slot(self, new: list[KeyValue], time: Tensor, due: Tensor) -> None:
@@ -156,11 +160,19 @@ class HistoryCache:
         order = order + order.ge(dropped[:, None])
         self.slot_time = times.gather(1, order)
         index = (order[:, :, None] * small + torch.arange(small, device=time.device)).flatten(1)
-        for store, part in ((self.key, 0), (self.value, 1)):
-            tokens = torch.stack([pair[part] for pair in new]).to(store.dtype)
-            both = torch.cat([store[:, :, :, start:end], tokens], dim=3)
-            expanded = index[None, :, None, :, None].expand(*both.shape[:3], -1, both.shape[-1])
-            store[:, :, :, start:end] = both.gather(3, expanded)
+        for place, tokens in self._blocks(new):
+            both = torch.cat([place[:, :, start:end], tokens], dim=2)
+            expanded = index[:, None, :, None].expand(-1, both.shape[1], -1, both.shape[-1])
+            place[:, :, start:end] = both.gather(2, expanded)
+
+    def _blocks(self, new: list[KeyValue]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The keys, then the values of every block, ``[B, heads, L, head]``, and the new ones that belong there.
+
+        One block at a time fits into a processor's caches; all of them at once take several times as long.
+        """
+        for block, (key, value) in enumerate(new):
+            yield self.key[block], key.to(self.key.dtype)
+            yield self.value[block], value.to(self.value.dtype)
 
     def _segments(self) -> list[tuple[Tensor, tuple[int, int]]]:
         grid = self.config.token_grid
@@ -174,4 +186,4 @@ class HistoryCache:
         return self._sink_tokens() + self.config.memory.budget_slots * small
 
     def _tensors(self) -> list[str]:
-        return [item.name for item in fields(self) if item.name not in ("config", "_view")]
+        return [item.name for item in fields(self) if item.name not in ("config", "_view", "_places")]

@@ -7,7 +7,6 @@ slots then share one is extrapolation. Compressed entries have a budget; past it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -37,7 +36,7 @@ class CacheView(NamedTuple):
 class HistoryCache:
     """Keys and values of all blocks for ``B`` slots; dimension 1 of ``key`` and ``value``, 0 of the times.
 
-    Entries are in order of time, empty ones first; the newest is the last.
+    A new entry takes the place of the one that it drives out, so entries are in no order; their times tell their age.
     """
 
     config: WorldConfig
@@ -132,47 +131,38 @@ class HistoryCache:
         """Store the first latent; it stays as long as the world does."""
         self._view = None
         tokens = new[0].key.shape[2]
-        for place, first in self._blocks(new):
-            place[:, :, :tokens] = first
+        for block, (key, value) in enumerate(new):
+            self.key[block, :, :, :tokens], self.value[block, :, :, :tokens] = key, value
         self.sink_time[:] = 0
 
     def push_adjacent(self, new: list[KeyValue], times: Tensor) -> None:
-        """Append clean latents at ``times [B, n]``; the oldest leave the window."""
+        """Take in clean latents at ``times [B, n]``; each takes the place of the one that leaves the window."""
         self._view = None
-        window = self.config.memory.adjacent_latents
-        start = self._adjacent_start()
-        for place, tokens in self._blocks(new):
-            kept = place[:, :, start:]
-            kept.copy_(torch.cat([kept, tokens], dim=2)[:, :, -kept.shape[2] :])
-        self.adjacent_time = torch.cat([self.adjacent_time, times], dim=1)[:, -window:]
+        window, tokens = self.config.memory.adjacent_latents, self.config.token_grid[0] * self.config.token_grid[1]
+        times = times[:, -window:]
+        places = times.remainder(window)
+        self.adjacent_time.scatter_(1, places, times)
+        newest = [KeyValue(*(part[:, :, -places.shape[1] * tokens :] for part in pair)) for pair in new]
+        self._write(newest, self._adjacent_start() + _tokens_at(places, tokens), torch.ones_like(times[:, 0]).bool())
 
     def push_slot(self, new: list[KeyValue], time: Tensor, due: Tensor) -> None:
-        """Append one compressed slot that ends at ``time [B]``, where ``due [B]``; thin the history if it is full."""
+        """Take in one compressed slot that ends at ``time [B]``, where ``due [B]``; when the memory is full, it takes
+        the place of the one that the thinned history can spare."""
         self._view = None
-        budget = self.config.memory.budget_slots
-        if not budget or not bool(due.any()):
+        if not self.config.memory.budget_slots or not bool(due.any()):
             return
+        times, order = torch.cat([self.slot_time, time[:, None]], dim=1).sort(dim=1, stable=True)
+        places = order.gather(1, redundant_entry(times)[:, None])
+        self.slot_time[due] = self.slot_time.scatter(1, places, time[:, None])[due]
         small = self.config.memory_grid[0] * self.config.memory_grid[1]
-        start, end = self._sink_tokens(), self._adjacent_start()
-        times = torch.cat([self.slot_time, time[:, None]], dim=1)
-        dropped = torch.where(due, redundant_entry(times), budget)
-        order = torch.arange(budget, device=time.device)
-        order = order + order.ge(dropped[:, None])
-        self.slot_time = times.gather(1, order)
-        index = (order[:, :, None] * small + torch.arange(small, device=time.device)).flatten(1)
-        for place, tokens in self._blocks(new):
-            both = torch.cat([place[:, :, start:end], tokens], dim=2)
-            expanded = index[:, None, :, None].expand(-1, both.shape[1], -1, both.shape[-1])
-            place[:, :, start:end] = both.gather(2, expanded)
+        self._write(new, self._sink_tokens() + _tokens_at(places, small), due)
 
-    def _blocks(self, new: list[KeyValue]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The keys, then the values of every block, ``[B, heads, L, head]``, and the new ones that belong there.
-
-        One block at a time fits into a processor's caches; all of them at once take several times as long.
-        """
-        for block, (key, value) in enumerate(new):
-            yield self.key[block], key.to(self.key.dtype)
-            yield self.value[block], value.to(self.value.dtype)
+    def _write(self, new: list[KeyValue], places: Tensor, rows: Tensor) -> None:
+        """Write tokens of every block, ``[B, heads, N, head]``, to ``places [B, N]`` of the rows where ``rows [B]``."""
+        chosen = rows.nonzero()
+        for store, part in ((self.key, 0), (self.value, 1)):
+            tokens = torch.stack([pair[part] for pair in new])[:, rows]
+            store[:, chosen, :, places[rows]] = tokens.permute(1, 3, 0, 2, 4).to(store.dtype)
 
     def _segments(self) -> list[tuple[Tensor, tuple[int, int]]]:
         grid = self.config.token_grid
@@ -187,3 +177,8 @@ class HistoryCache:
 
     def _tensors(self) -> list[str]:
         return [item.name for item in fields(self) if item.name not in ("config", "_view", "_places")]
+
+
+def _tokens_at(places: Tensor, size: int) -> Tensor:
+    """The tokens of entries of ``size`` tokens at ``places [B, n]``: int64 ``[B, n * size]``."""
+    return (places[..., None] * size + torch.arange(size, device=places.device)).flatten(-2)

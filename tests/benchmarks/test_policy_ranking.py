@@ -102,8 +102,8 @@ def test_a_control_that_ranks_is_called_out():
 def test_a_task_without_success_is_ranked_by_return():
     def played(returns):
         starts = np.arange(3)
-        return {("a", 4): Evaluation(starts, np.full(3, returns), starts, None),
-                ("b", 4): Evaluation(starts, np.full(3, 1.0), starts, None)}  # fmt: skip
+        return {("a", 4): Evaluation(starts, starts, np.full((3, 1), returns), None),
+                ("b", 4): Evaluation(starts, starts, np.full((3, 1), 1.0), None)}  # fmt: skip
 
     both = {"game": played(0.0), "world": played(2.0)}
     assert set(policy_ranking.values(both, 4, 0)["b"]) == {"return, game", "return, world", "return, world - game"}

@@ -63,7 +63,9 @@ class HistoryCache:
 
     def clone(self) -> HistoryCache:
         """An independent copy."""
-        return replace(self, _view=None, _places=None, **{name: getattr(self, name).clone() for name in self._tensors()})
+        return replace(
+            self, _view=None, _places=None, **{name: getattr(self, name).clone() for name in self._tensors()}
+        )
 
     def put_row(self, row: int, other: HistoryCache) -> None:
         """Take slot 0 of ``other`` as slot ``row``."""

@@ -17,9 +17,11 @@ from world_model.config import (
     VideoConfig,
     WorldConfig,
 )
+from world_model.flow import ALL_LEVELS
 
 MAX_LATENTS = 1024  # positions in time that the published model has
 SINGLE = "only"  # the name of an expert that has all noise levels
+BOUNDARY = 0.9  # noise levels from here on belong to the high-noise expert
 
 
 @dataclass(frozen=True)
@@ -39,27 +41,18 @@ class LargeConfig:
         """Channels of one latent with its conditioning."""
         return self.world.codec.latent_channels + self.condition_channels
 
+    def expert_at(self, level: float) -> str:
+        """The expert that serves a noise level."""
+        if self.experts == (SINGLE,):
+            return SINGLE
+        return "high" if level >= BOUNDARY else "low"
 
-WORLDPLAY2_14B = LargeConfig(
-    WorldConfig(
-        name="worldplay2-14b",
-        chunk_latents=4,
-        video=VideoConfig(height=448, width=832, frame_rate=16.0),
-        codec=CodecConfig(latent_channels=16, temporal_factor=4),
-        text=TextConfig(width=4096),
-        transformer=TransformerConfig(
-            width=5120,
-            depth=40,
-            heads=40,
-            ffn_width=13824,
-            frequency_width=256,
-            action_widths=(256, 1024),
-            camera_scale=1.0,
-        ),
-        memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
-        flow=FlowConfig(shift=7.0, sampling_steps=4, history_noise=0.0),
-    )
-)
+    def noise_range(self, expert: str) -> tuple[float, float]:
+        """The lowest and the highest noise level that an expert learns; at the boundary both do, where the last
+        few-step evaluation of one ends and the first of the other begins."""
+        return {"high": (BOUNDARY, 1.0), "low": (0.0, BOUNDARY), SINGLE: ALL_LEVELS}[expert]
+
+
 # Of weights that know video already: small steps, everywhere alike. Clips of 32 latents for the bidirectional model and
 # four chunks of 4 for the chunk-causal one are the paper's; the other numbers have not been tried at this size.
 FINE_TUNING = TrainingConfig(
@@ -94,6 +87,27 @@ LARGE_CURRICULUM = replace(
         checkpoint_minutes=30.0,
     ),
 )
+WORLDPLAY2_14B = LargeConfig(
+    WorldConfig(
+        name="worldplay2-14b",
+        chunk_latents=4,
+        video=VideoConfig(height=448, width=832, frame_rate=16.0),
+        codec=CodecConfig(latent_channels=16, temporal_factor=4),
+        text=TextConfig(width=4096),
+        transformer=TransformerConfig(
+            width=5120,
+            depth=40,
+            heads=40,
+            ffn_width=13824,
+            frequency_width=256,
+            action_widths=(256, 1024),
+            camera_scale=1.0,
+        ),
+        memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
+        flow=FlowConfig(shift=7.0, sampling_steps=4, history_noise=0.0),
+        curriculum=LARGE_CURRICULUM,
+    )
+)
 # These two start from public video weights that know no conditioning channels, see `base_models`.
 WAN21_1_3B = LargeConfig(
     replace(
@@ -101,7 +115,6 @@ WAN21_1_3B = LargeConfig(
         name="wan2.1-1.3b",
         transformer=replace(WORLDPLAY2_14B.world.transformer, width=1536, depth=30, heads=12, ffn_width=8960),
         flow=FlowConfig(shift=5.0, sampling_steps=40, history_noise=0.0),
-        curriculum=LARGE_CURRICULUM,
     ),
     experts=(SINGLE,),
 )

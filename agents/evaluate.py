@@ -18,7 +18,6 @@ from wp2env.infos import slot_info
 from wp2env.spaces import ChunkActions, Turns
 
 RETURN, SUCCESS, LENGTH = "return", "success", "length"
-SUREST, PROBABILITY = "highest probability", "probability"
 NOBODY = -1  # the episode of a slot that waits for the others to finish
 
 
@@ -38,15 +37,12 @@ class Evaluation:
         rewards: float64 ``[N, T]``, of every step; 0 after the end.
         fulfilled: bool ``[N, T]``, the steps in which the task was fulfilled; None for a task that cannot be (it has no
             term ``success``).
-        chances: float64 ``[N, T]``, in [0, 1], how likely the task takes it that it was fulfilled in each step, of a
-            task that guesses (it has a term ``probability``); None for one that knows.
     """
 
     starts: np.ndarray
     lengths: np.ndarray
     rewards: np.ndarray
     fulfilled: np.ndarray | None
-    chances: np.ndarray | None = None
 
     @property
     def returns(self) -> np.ndarray:
@@ -60,18 +56,8 @@ class Evaluation:
 
     def within(self, steps: int) -> Evaluation:
         """The beginnings of the episodes: what they had come to after so many steps."""
-        fulfilled, chances = (None if of is None else of[:, :steps] for of in (self.fulfilled, self.chances))
-        return Evaluation(self.starts, np.minimum(self.lengths, steps), self.rewards[:, :steps], fulfilled, chances)
-
-    @property
-    def surest(self) -> np.ndarray | None:
-        """How likely the task was fulfilled in the step in which that is likeliest, float64 ``[N]``; where the task
-        knows, 1 or 0; None for a task that cannot be fulfilled.
-
-        It tells more than `successes`, which says of the guess only on which side of a threshold it was.
-        """
-        known = self.fulfilled if self.chances is None else self.chances
-        return None if known is None else known.max(1).astype(np.float64)
+        fulfilled = None if self.fulfilled is None else self.fulfilled[:, :steps]
+        return Evaluation(self.starts, np.minimum(self.lengths, steps), self.rewards[:, :steps], fulfilled)
 
     @property
     def measures(self) -> dict[str, np.ndarray]:
@@ -137,7 +123,6 @@ def evaluate(
     count, slots = len(starts), env.num_envs
     rewards, lengths = np.zeros((count, max_steps)), np.zeros(count, dtype=np.int64)
     fulfilled, can_succeed = np.zeros((count, max_steps), dtype=bool), False
-    chances, guesses = np.zeros((count, max_steps)), False
     playing = np.array([slot if slot < count else NOBODY for slot in range(slots)])
     following = min(slots, count)
 
@@ -152,9 +137,8 @@ def evaluate(
             episode, terms = playing[slot], slot_info(infos, slot).get("reward_terms", {})
             rewards[episode, lengths[episode]] = paid[slot]
             fulfilled[episode, lengths[episode]] = terms.get(SUCCESS, 0) > 0
-            chances[episode, lengths[episode]] = terms.get(PROBABILITY, 0.0)
             lengths[episode] += 1
-            can_succeed, guesses = can_succeed or SUCCESS in terms, guesses or PROBABILITY in terms
+            can_succeed |= SUCCESS in terms
             over[slot] |= lengths[episode] >= max_steps
         for slot in np.flatnonzero(over):
             playing[slot] = following if following < count else NOBODY
@@ -166,10 +150,7 @@ def evaluate(
             options = {"reset_mask": over, "start_index": _indices(playing, starts)}
             observations, _ = env.reset(seed=_seeds(np.where(over, playing, NOBODY), seed), options=options)
             _show(watch, np.where(over, playing, NOBODY), observations)
-    return Evaluation(
-        np.array(starts, dtype=np.int64), lengths, rewards, fulfilled if can_succeed else None,
-        chances if guesses else None,
-    )  # fmt: skip
+    return Evaluation(np.array(starts, dtype=np.int64), lengths, rewards, fulfilled if can_succeed else None)
 
 
 def _check(policy: Policy, env: VectorEnv, starts: Sequence[int], max_steps: int) -> None:

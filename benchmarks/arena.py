@@ -266,8 +266,8 @@ def _keep(file: Path, asked: Mapping[str, Any], evaluation: Evaluation) -> None:
 def _read(file: Path) -> Evaluation:
     try:
         kept = json.loads(file.read_text())["episodes"]
-        kinds = {"starts": np.int64, "lengths": np.int64, "rewards": float, "fulfilled": bool, "chances": float}
-        return Evaluation(**{name: None if kept[name] is None else np.array(kept[name], kind)
-                             for name, kind in kinds.items()})  # fmt: skip
+        fulfilled = None if kept["fulfilled"] is None else np.array(kept["fulfilled"], bool)
+        numbers = (np.array(kept[name], kind) for name, kind in (("starts", int), ("lengths", int), ("rewards", float)))
+        return Evaluation(*numbers, fulfilled)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{file} is damaged ({error!r}); delete it to have it played again") from error

@@ -5,10 +5,6 @@ a scripted policy, the same one with a share of random actions or wrong on purpo
 not look), are played in both. Episode e begins at the same recorded start of a held-out level with the same seed
 everywhere, and is as long. The true game's reward is the engine's, the world's is that of its learned heads.
 
-A policy's success in the game is compared with two things that the world says of it: the share of episodes with a
-success, and the mean of the highest probability of one that the heads gave in an episode. The second needs no threshold
-and tells more of each episode.
-
   Spearman, Kendall, Pearson  correlation of the policies' mean outcomes in the two places, 1 at best; a place in which
                               all policies are equal has none, and counts as 0. With 12 policies a Spearman rho above
                               0.59 is beyond chance at 5 %.
@@ -42,7 +38,7 @@ from pathlib import Path
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from agents.evaluate import RETURN, SUCCESS, SUREST, Evaluation
+from agents.evaluate import Evaluation
 from agents.places import EPISODE_STEPS, GAME, WORLD
 from agents.ranking import SPEARMAN, agreement, clear_pairs
 from benchmarks import arena, report
@@ -128,27 +124,18 @@ def compete(settings: argparse.Namespace, place: Arena, policies: Mapping[str, C
 
 
 def outcomes(of: Mapping[tuple[str, int], Evaluation], measure: str, steps: int) -> np.ndarray:
-    """One measure of all policies, or `SUREST`, float ``[P, N]``."""
-    found = [evaluation for (_, length), evaluation in of.items() if length == steps]
-    return np.stack([played.surest if measure == SUREST else played.measures[measure] for played in found])
+    """One measure of all policies, float ``[P, N]``."""
+    return np.stack([evaluation.measures[measure] for (_, length), evaluation in of.items() if length == steps])
 
 
 def _measures(played: Played) -> list[str]:
     return arena.measures(next(iter(played[GAME].values())))
 
 
-def comparisons(names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """By title, what counts in the true game and what is taken for it elsewhere."""
-    found = {name: (name, name) for name in names}
-    return found | ({f"{SUCCESS} by {SUREST}": (SUCCESS, SUREST)} if SUCCESS in names else {})
-
-
-def compare(
-    played: Played, measure: str, judged_by: str, steps: int, seed: int
-) -> dict[str, dict[str, report.Interval]]:
+def compare(played: Played, measure: str, steps: int, seed: int) -> dict[str, dict[str, report.Interval]]:
     """How well every place agrees with the true game, by its name."""
     true = outcomes(played[GAME], measure, steps)
-    judged = {name: outcomes(of, judged_by, steps) for name, of in played.items() if name != GAME}
+    judged = {name: outcomes(of, measure, steps) for name, of in played.items() if name != GAME}
     judged[FLOOR] = np.full_like(true, true.mean())
     return {name: agreement(true, values, seed) for name, values in judged.items()}
 
@@ -216,8 +203,8 @@ def main(settings: argparse.Namespace) -> None:
     names, longest = _measures(played), settings.steps[-1]
     rows = values(played, longest, settings.seed)
     found = {
-        f"{title}, {steps} steps": compare(played, *measures, steps, settings.seed)
-        for title, measures in comparisons(names).items()
+        f"{measure}, {steps} steps": compare(played, measure, steps, settings.seed)
+        for measure in names
         for steps in settings.steps
     }
     clear = int(clear_pairs(outcomes(played[GAME], names[0], longest), settings.seed).sum()) // 2
@@ -231,8 +218,8 @@ def main(settings: argparse.Namespace) -> None:
         print(f"Agreement with the true game in {title} (intervals over policies and starts):\n")
         print(arena.table(by_place, "place"), end="\n\n")
     print(f"{clear} of {len(policies) * (len(policies) - 1) // 2} pairs are clear by {names[0]} after {longest} steps")
-    claims = [f"{title}, {steps} steps" for title in comparisons(names) if title != RETURN for steps in settings.steps]
-    lines = [line for what in claims or found for line in verdict(found[what], len(policies), what)]
+    claims = [f"{names[0]}, {steps} steps" for steps in settings.steps]
+    lines = [line for what in claims for line in verdict(found[what], len(policies), what)]
     print(*lines, f"{time.monotonic() - began:.0f} s in all", sep="\n")
     if settings.quick:
         print(

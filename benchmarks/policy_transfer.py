@@ -19,8 +19,8 @@ world, too; a policy that lives off the world's errors shows a large gap there. 
 over seeds and starts, of ratios as well; a ratio takes a denominator without any success for half a success.
 
 With --sweep, PPO also learns in worlds of other temperatures (the noise that chunks begin from) and in episodes of
-other lengths, as many steps as the smallest of --steps. Each is played in the world that it learned in, and in the
-true game for as many steps as all others.
+other lengths, as many steps as the smallest of --steps, from recorded moments if there are any. Each is played in the
+world that it learned in, and in the true game for as many steps as all others.
 
 Trainings, evaluations and starts are kept in --out: an interrupted run goes on where it stopped.
 
@@ -154,6 +154,11 @@ def from_moments(settings: argparse.Namespace, school: School, data: Path) -> En
     """
     if not settings.moments:
         return {}
+    return school.teach(FROM_MOMENTS, imagined(settings, school, data), settings.steps)
+
+
+def imagined(settings: argparse.Namespace, school: School, data: Path) -> TransferRun:
+    """A training in such episodes; see `from_moments`."""
     from wp2env.recorded_starts import MOMENT_FRAMES, starts_on_the_way
 
     file = settings.out / f"moments-{settings.moments}-seed{settings.seed}.safetensors"
@@ -162,8 +167,7 @@ def from_moments(settings: argparse.Namespace, school: School, data: Path) -> En
         bank = starts_on_the_way(ClipStore(data), settings.task, settings.moments, MOMENT_FRAMES, generator)
         file.parent.mkdir(parents=True, exist_ok=True)
         bank.save(file)
-    run = replace(school.run(WORLD), starts=str(file), episode_steps=settings.moment_steps)
-    return school.teach(FROM_MOMENTS, run, settings.steps)
+    return replace(school.run(WORLD), starts=str(file), episode_steps=settings.moment_steps)
 
 
 def clones(settings: argparse.Namespace, data: Path) -> list[Contestant]:
@@ -247,15 +251,15 @@ def verdict(found: Mapping[str, report.Interval]) -> list[str]:
     return lines
 
 
-def sweep(settings: argparse.Namespace, place: Arena, school: School) -> Rows:
+def sweep(settings: argparse.Namespace, place: Arena, school: School, data: Path) -> Rows:
     """PPO in worlds of other temperatures and in episodes of other lengths, one changed at a time."""
-    budget, usual = settings.steps[0], settings.episode_steps
-    plans = {f"temperature {t:g}, episodes of {usual} steps": (t, usual) for t in settings.temperatures}
-    plans |= {f"temperature 1, episodes of {length} steps": (1.0, length) for length in settings.horizons}
+    usual = imagined(settings, school, data) if settings.moments else school.run(WORLD)
+    plans = [(temperature, usual.episode_steps) for temperature in settings.temperatures]
+    plans += [(1.0, length) for length in settings.horizons]
     rows = {}
-    for name, (temperature, length) in plans.items():
-        run = replace(school.run(WORLD), temperature=temperature, episode_steps=length)
-        entrants = school.teach(name, run, [budget])
+    for temperature, length in plans:
+        run = replace(usual, temperature=temperature, episode_steps=length)
+        entrants = school.teach(f"temperature {temperature:g}, episodes of {length} steps", run, settings.steps[:1])
         where = WORLD if temperature == 1 else f"{WORLD}, temperature {temperature:g}"
         game = play(settings, place, GAME, lambda: place.make(GAME), entrants)
         world = play(settings, place, where, lambda t=temperature: place.make(WORLD, temperature=t), entrants)
@@ -293,12 +297,13 @@ def main(settings: argparse.Namespace) -> None:
     size = WorldHandle(settings.world, settings.device).get().config.video.height
     place = arena.build(settings, settings.episode_steps, size)
     school = School(settings, arena.starts_to_learn_from(settings, size))
-    entrants = arms(settings, school, arena.recordings(settings, size))
+    data = arena.recordings(settings, size)
+    entrants = arms(settings, school, data)
     game = play(settings, place, GAME, lambda: place.make(GAME), entrants)
     world = play(settings, place, WORLD, lambda: place.make(WORLD), entrants)
     rows = {arm: row(game[arm], world[arm], settings.seed) for arm in entrants}
     found = ratios(game, settings)
-    swept = sweep(settings, place, school) if settings.sweep else {}
+    swept = sweep(settings, place, school, data) if settings.sweep else {}
 
     print(f"\n{settings.task!r}: seeds {settings.seeds}, {settings.episodes} starts in as many held-out levels, world")
     print(f"{settings.world!r}, episodes of up to {place.steps} steps; mean and 95 % interval over seeds and starts\n")
@@ -342,7 +347,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--temperatures", type=float, nargs="+", default=[0.5, 1.0, 1.5], help="of the world (default: 0.5 1.0 1.5)"
     )
     parser.add_argument(
-        "--horizons", type=int, nargs="+", default=[16, EPISODE_STEPS], help="steps of an episode (default: 16 48)"
+        "--horizons", type=int, nargs="+", default=[8, 16, EPISODE_STEPS], help="steps of an episode (default: 8 16 48)"
     )
     return parser.parse_args(arguments)
 

@@ -118,6 +118,14 @@ def test_imagined_episodes_go_on_from_recorded_moments(command, trainings, tmp_p
     assert sum(pair.startswith(FROM_MOMENTS) for pair in results["ratios"]) == 2
 
 
+def test_the_sweep_goes_on_from_recorded_moments_where_there_are_any(command, trainings):
+    words = ["--steps", "50", "--seeds", "0", "--moments", "9", "--moment-steps", "3"]
+    assert command(*words, "--sweep", "--temperatures", "2", "--horizons", "3", "5") == 0
+    moments = trainings[1][0].starts
+    swept = [(run.starts, run.temperature, run.episode_steps) for run, *_ in trainings[4:]]
+    assert swept == [(moments, 2.0, 3), (moments, 1.0, 3), (moments, 1.0, 5)]
+
+
 def test_no_two_trainings_share_a_folder(command, trainings):
     assert command("--steps", "50", "--seeds", "0", "1", "--moments", "9") == 0
     folders = [folder for *_, folder in trainings]

@@ -8,6 +8,7 @@ The heads being linear, any stretch of that walk is one linear layer, too.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import lru_cache
 
 import torch
@@ -32,7 +33,12 @@ class ParallelDecoder(nn.Module):
     @property
     def levels(self) -> Tensor:
         """Where the heads' intervals begin, and 0: float32 ``[N + 1]``."""
-        return head_levels(self.blocks, self.fused, self.shift).to(self.bias.device)
+        return self.levels_on_cpu.to(self.bias.device)
+
+    @property
+    def levels_on_cpu(self) -> Tensor:
+        """The same for whoever reads the numbers: no GPU is waited for."""
+        return head_levels(self.blocks, self.fused, self.shift)
 
     def velocity(self, features: Tensor, interval: Tensor) -> Tensor:
         """Velocities ``[B, T, P, O]`` of one interval per latent, int64 ``[B, T]``, from features ``[B, T, P, D]``."""
@@ -41,7 +47,9 @@ class ParallelDecoder(nn.Module):
     def displacement(self, features: Tensor, start: Tensor, end: Tensor) -> Tensor:
         """``sum_{k=start}^{end-1} h_k u_k``, float32 ``[B, T, P, O]``, for one stretch per latent, int64 ``[B, T]``."""
         weight, bias = running_heads(self.weight, self.bias, self.levels)
-        with torch.autocast(features.device.type, enabled=False):  # the late steps are small: bf16 would lose them
+        kind = features.device.type  # "meta" knows no autocast
+        with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+            # The late steps are small: bf16 would lose them.
             return _linear(features.float(), weight[end] - weight[start], bias[end] - bias[start])
 
     def block(self, start: int, end: int) -> tuple[Tensor, Tensor]:

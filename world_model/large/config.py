@@ -40,26 +40,6 @@ class LargeConfig:
         return self.world.codec.latent_channels + self.condition_channels
 
 
-WORLDPLAY2_14B = LargeConfig(
-    WorldConfig(
-        name="worldplay2-14b",
-        chunk_latents=4,
-        video=VideoConfig(height=448, width=832, frame_rate=16.0),
-        codec=CodecConfig(latent_channels=16, temporal_factor=4),
-        text=TextConfig(width=4096),
-        transformer=TransformerConfig(
-            width=5120,
-            depth=40,
-            heads=40,
-            ffn_width=13824,
-            frequency_width=256,
-            action_widths=(256, 1024),
-            camera_scale=1.0,
-        ),
-        memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
-        flow=FlowConfig(shift=7.0, sampling_steps=4, history_noise=0.0),
-    )
-)
 # Of weights that know video already: small steps, everywhere alike. Clips of 32 latents for the bidirectional model and
 # four chunks of 4 for the chunk-causal one are the paper's; the other numbers have not been tried at this size.
 FINE_TUNING = TrainingConfig(
@@ -94,6 +74,27 @@ LARGE_CURRICULUM = replace(
         checkpoint_minutes=30.0,
     ),
 )
+WORLDPLAY2_14B = LargeConfig(
+    WorldConfig(
+        name="worldplay2-14b",
+        chunk_latents=4,
+        video=VideoConfig(height=448, width=832, frame_rate=16.0),
+        codec=CodecConfig(latent_channels=16, temporal_factor=4),
+        text=TextConfig(width=4096),
+        transformer=TransformerConfig(
+            width=5120,
+            depth=40,
+            heads=40,
+            ffn_width=13824,
+            frequency_width=256,
+            action_widths=(256, 1024),
+            camera_scale=1.0,
+        ),
+        memory=MemoryConfig(adjacent_latents=1, spatial_stride=4),
+        flow=FlowConfig(shift=7.0, sampling_steps=4, history_noise=0.0),
+        curriculum=LARGE_CURRICULUM,
+    )
+)
 # These two start from public video weights that know no conditioning channels, see `base_models`.
 WAN21_1_3B = LargeConfig(
     replace(
@@ -101,7 +102,6 @@ WAN21_1_3B = LargeConfig(
         name="wan2.1-1.3b",
         transformer=replace(WORLDPLAY2_14B.world.transformer, width=1536, depth=30, heads=12, ffn_width=8960),
         flow=FlowConfig(shift=5.0, sampling_steps=40, history_noise=0.0),
-        curriculum=LARGE_CURRICULUM,
     ),
     experts=(SINGLE,),
 )

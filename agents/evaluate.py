@@ -29,20 +29,35 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``N`` episodes, in the order of their starts.
+    """``N`` episodes of up to ``T`` steps, in the order of their starts.
 
     Attributes:
         starts: int64 ``[N]``, places in the bank.
-        returns: float64 ``[N]``, undiscounted sums of rewards.
         lengths: int64 ``[N]``, steps.
-        successes: bool ``[N]``, whether the task was fulfilled; None for a task that cannot be (it has no term
-            ``success``).
+        rewards: float64 ``[N, T]``, of every step; 0 after the end.
+        fulfilled: bool ``[N, T]``, the steps in which the task was fulfilled; None for a task that cannot be (it has no
+            term ``success``).
     """
 
     starts: np.ndarray
-    returns: np.ndarray
     lengths: np.ndarray
-    successes: np.ndarray | None
+    rewards: np.ndarray
+    fulfilled: np.ndarray | None
+
+    @property
+    def returns(self) -> np.ndarray:
+        """Undiscounted sums of rewards, float64 ``[N]``."""
+        return self.rewards.sum(1)
+
+    @property
+    def successes(self) -> np.ndarray | None:
+        """Whether the task was fulfilled, bool ``[N]``; None for a task that cannot be."""
+        return None if self.fulfilled is None else self.fulfilled.any(1)
+
+    def within(self, steps: int) -> Evaluation:
+        """The beginnings of the episodes: what they had come to after so many steps."""
+        fulfilled = None if self.fulfilled is None else self.fulfilled[:, :steps]
+        return Evaluation(self.starts, np.minimum(self.lengths, steps), self.rewards[:, :steps], fulfilled)
 
     @property
     def measures(self) -> dict[str, np.ndarray]:
@@ -106,8 +121,8 @@ def evaluate(
     """
     _check(policy, env, starts, max_steps)
     count, slots = len(starts), env.num_envs
-    returns, lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
-    successes, can_succeed = np.zeros(count, dtype=bool), False
+    rewards, lengths = np.zeros((count, max_steps)), np.zeros(count, dtype=np.int64)
+    fulfilled, can_succeed = np.zeros((count, max_steps), dtype=bool), False
     playing = np.array([slot if slot < count else NOBODY for slot in range(slots)])
     following = min(slots, count)
 
@@ -115,14 +130,14 @@ def evaluate(
     observations, _ = env.reset(seed=_seeds(playing, seed), options={"start_index": _indices(playing, starts)})
     _show(watch, playing, observations)
     while True:
-        observations, rewards, terminated, truncated, infos = env.step(policy.act(observations))
+        observations, paid, terminated, truncated, infos = env.step(policy.act(observations))
         _show(watch, playing, observations)
         over = np.asarray(terminated) | np.asarray(truncated)
         for slot in np.flatnonzero(playing != NOBODY):
             episode, terms = playing[slot], slot_info(infos, slot).get("reward_terms", {})
-            returns[episode] += rewards[slot]
+            rewards[episode, lengths[episode]] = paid[slot]
+            fulfilled[episode, lengths[episode]] = terms.get(SUCCESS, 0) > 0
             lengths[episode] += 1
-            successes[episode] |= terms.get(SUCCESS, 0) > 0
             can_succeed |= SUCCESS in terms
             over[slot] |= lengths[episode] >= max_steps
         for slot in np.flatnonzero(over):
@@ -135,7 +150,7 @@ def evaluate(
             options = {"reset_mask": over, "start_index": _indices(playing, starts)}
             observations, _ = env.reset(seed=_seeds(np.where(over, playing, NOBODY), seed), options=options)
             _show(watch, np.where(over, playing, NOBODY), observations)
-    return Evaluation(np.array(starts, dtype=np.int64), returns, lengths, successes if can_succeed else None)
+    return Evaluation(np.array(starts, dtype=np.int64), lengths, rewards, fulfilled if can_succeed else None)
 
 
 def _check(policy: Policy, env: VectorEnv, starts: Sequence[int], max_steps: int) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from tqdm import tqdm
 
 from agents.crippled_worlds import ShuffledActions, StillWorld, untrained
-from agents.evaluate import LENGTH, RETURN, SUCCESS, Evaluation, evaluate
+from agents.evaluate import RETURN, SUCCESS, Evaluation, evaluate
 from agents.places import GAME, WORLD, make_env
 from agents.policies import load_policy
 from agents.policies.card import CARD, CLONED, STABLE_BASELINES, read_card
@@ -87,21 +87,22 @@ class Arena:
         lengths: Sequence[int],
         episodes: range,
     ) -> dict[tuple[Hashable, int], Evaluation]:
-        """Every contestant's evaluation by its name and the length of episodes; the place is made if it is needed."""
-        found, env = {}, None
+        """Every contestant's evaluation by its name and the length of episodes; the place is made if it is needed.
+
+        Episodes are played at the greatest length; shorter ones are their beginnings.
+        """
+        found, env, longest = {}, None, max(lengths)
         about = self._about(place)
         with ExitStack() as stack:
-            bar = stack.enter_context(tqdm(total=len(contestants) * len(lengths), unit="evaluation", desc=place))
-            for name, (policy, seed) in contestants.items():
-                for length in lengths:
-                    asked = {**about, "policy": fingerprint(policy), "policy seed": seed, "steps": length}
-                    file = self._file({**asked, "episodes": [episodes.start, episodes.stop]})
-                    if not file.is_file():
-                        env = env or stack.enter_context(closing(make()))
-                        acts = load_policy(policy, num_envs=env.num_envs, seed=seed)
-                        _keep(file, asked, evaluate(acts, env, episodes, length, self.seed + episodes.start))
-                    found[name, length] = _read(file)
-                    bar.update()
+            for name, (policy, seed) in tqdm(contestants.items(), unit="evaluation", desc=place):
+                asked = {**about, "policy": fingerprint(policy), "policy seed": seed, "steps": longest}
+                file = self._file({**asked, "episodes": [episodes.start, episodes.stop], "kept": "every step"})
+                if not file.is_file():
+                    env = env or stack.enter_context(closing(make()))
+                    acts = load_policy(policy, num_envs=env.num_envs, seed=seed)
+                    _keep(file, asked, evaluate(acts, env, episodes, longest, self.seed + episodes.start))
+                played = _read(file)
+                found |= {(name, length): played.within(length) for length in lengths}
         return found
 
     def _about(self, place: str) -> dict[str, Any]:
@@ -257,15 +258,16 @@ def add_options(parser: argparse.ArgumentParser, out: Path) -> None:
 
 def _keep(file: Path, asked: Mapping[str, Any], evaluation: Evaluation) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, {"of": dict(asked), "episodes": evaluation.as_dict()})
+    kept = {item.name: getattr(evaluation, item.name) for item in fields(Evaluation)}
+    episodes = {name: None if values is None else values.tolist() for name, values in kept.items()}
+    write_json(file, {"of": dict(asked), "episodes": episodes})
 
 
 def _read(file: Path) -> Evaluation:
     try:
-        of = json.loads(file.read_text())["episodes"]
-        successes = np.array(of[SUCCESS]) > 0 if SUCCESS in of else None
-        return Evaluation(
-            np.array(of["start"], np.int64), np.array(of[RETURN], float), np.array(of[LENGTH], np.int64), successes
-        )
+        kept = json.loads(file.read_text())["episodes"]
+        fulfilled = None if kept["fulfilled"] is None else np.array(kept["fulfilled"], bool)
+        numbers = (np.array(kept[name], kind) for name, kind in (("starts", int), ("lengths", int), ("rewards", float)))
+        return Evaluation(*numbers, fulfilled)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{file} is damaged ({error!r}); delete it to have it played again") from error

@@ -6,6 +6,7 @@ following ones. Blocks of all lines are measured in turn.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ import torch
 from tqdm import tqdm
 
 from benchmarks import report
-from benchmarks.walk import begin, random_rows
+from benchmarks.walk import begun, random_rows
 from world_model.acceleration import Techniques, accelerated
-from world_model.rollout import WorldStream
+from world_model.large.stream import MAX_LATENTS, LargeSnapshot, LargeStream
+from world_model.large.world import LoadedWorld
+from world_model.rollout import Snapshot, WorldStream
 from world_model.world import World
 
 PLAIN = "plain"
@@ -65,22 +68,28 @@ def lines(device: torch.device) -> list[Line]:
 
 
 def measure(
-    world: World, slots: int, rounds: int, seconds: float, seed: int, sampling_steps: int | None = None
+    world: World | LoadedWorld, slots: int, rounds: int, seconds: float, seed: int, sampling_steps: int | None = None
 ) -> dict[str, Result | str]:
-    """What every line shows with so many slots, by name; for one that cannot be used the reason."""
+    """What every line shows with so many slots, by name; for one that cannot be used the reason.
+
+    Every block starts at the same moment of its stream: the memory of a large world grows, and its positions end.
+    """
     ladder = lines(world.device)
     usable = [line for line in ladder if not line.missing]
-    streams = [begin(accelerated(world, line.techniques), slots, seed, sampling_steps) for line in usable]
+    worlds = [accelerated(world, line.techniques) for line in usable]
+    streams = [begun(each.stream(slots, sampling_steps=sampling_steps), seed) for each in worlds]
     rng = np.random.default_rng(seed)
     rows = random_rows(streams[0], rng)
     for stream in tqdm(streams, desc=f"first steps of {slots} slots", leave=False):  # compilation, graphs
         stream.step(rows)
-    chunks = [stream.latents.float() for stream in streams]
-    pace = min(_time(stream, 2 * world.config.memory.temporal_stride, rng) for stream in streams)
-    steps = max(1, round(seconds * pace))
+    chunks, starts = [stream.latents.float() for stream in streams], [stream.snapshot() for stream in streams]
+    most = _steps_left(streams[0])
+    few = min(most, 2 * world.config.memory.temporal_stride)
+    paces = [[_time(*each, few, rng) for each in zip(streams, starts, strict=True)] for _ in range(2)]
+    steps = max(1, min(most, round(seconds * min(paces[1]))))  # the first time shapes came that are compiled for
     rates = np.empty((rounds, len(streams)))
     for row in tqdm(rates, desc=f"{slots} slots", unit="round", leave=False):
-        row[:] = [slots * _time(stream, steps, rng) for stream in streams]
+        row[:] = [slots * _time(*each, steps, rng) for each in zip(streams, starts, strict=True)]
     results = {}
     for index, line in enumerate(usable):
         columns = rates[:, index], rates[:, index] / rates[:, 0], rates[:, index] / rates[:, max(0, index - 1)]
@@ -108,8 +117,18 @@ def curves(measured: dict[int, dict[str, Result | str]]) -> list[report.Curve]:
     return [report.Curve(name, slots, [measured[count][name].steps_per_second for count in slots]) for name in names]
 
 
-def _time(stream: WorldStream, steps: int, rng: np.random.Generator) -> float:
-    """Batched steps a second; pictures arrive on the CPU, where an agent reads them."""
+def _steps_left(stream: WorldStream | LargeStream) -> int:
+    """Steps until a stream must be reset; of small worlds, which go on for ever, any large number."""
+    if isinstance(stream, LargeStream):
+        return (MAX_LATENTS - int(stream.steps_taken.max())) // stream.latents_per_chunk
+    return sys.maxsize
+
+
+def _time(
+    stream: WorldStream | LargeStream, start: Snapshot | LargeSnapshot, steps: int, rng: np.random.Generator
+) -> float:
+    """Batched steps a second from ``start`` on; pictures arrive on the CPU, where an agent reads them."""
+    stream.restore(start)
     began = time.perf_counter()
     for _ in range(steps):
         stream.step(random_rows(stream, rng)).cpu()

@@ -166,7 +166,7 @@ def verdict(found: Mapping[str, Mapping[str, report.Interval]], policies: int, w
     for place in CONTROLS:
         if place in rho:
             near = rho[place].low <= 0 <= rho[place].high
-            lines.append(f"{place}: {rho[place].text(2)}, {'as it must' if near else 'BUT it must be near 0'}")
+            lines.append(f"  {place}: {rho[place].text(2)}, {'as it must' if near else 'BUT it must be near 0'}")
     return lines
 
 
@@ -218,8 +218,8 @@ def main(settings: argparse.Namespace) -> None:
         print(f"Agreement with the true game in {title} (intervals over policies and starts):\n")
         print(arena.table(by_place, "place"), end="\n\n")
     print(f"{clear} of {len(policies) * (len(policies) - 1) // 2} pairs are clear by {names[0]} after {longest} steps")
-    what = f"{names[0]}, {longest} steps"
-    lines = verdict(found[what], len(policies), what)
+    claims = [f"{names[0]}, {steps} steps" for steps in settings.steps]
+    lines = [line for what in claims for line in verdict(found[what], len(policies), what)]
     print(*lines, f"{time.monotonic() - began:.0f} s in all", sep="\n")
     if settings.quick:
         print(

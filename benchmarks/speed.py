@@ -17,6 +17,7 @@ examples:
   python -m benchmarks.speed --slots 1 16 --threads 2 --json results/speed.json --plot results/speed.png
   python -m benchmarks.speed --cumulative --slots 1 16
   python -m benchmarks.speed --cumulative --device cuda
+  python -m benchmarks.speed --cumulative --device cuda --world worlds/fast --dtype bfloat16 --slots 1
 """
 
 from __future__ import annotations
@@ -269,6 +270,7 @@ def main(settings: argparse.Namespace) -> None:
 
 def technique_by_technique(effort: Effort, settings: argparse.Namespace) -> None:
     """Print the cumulative table of every number of slots."""
+    began = time.monotonic()
     world = load_world(settings.world, settings.device, settings.dtype)
     measured = {
         slots: cumulative.measure(world, slots, effort.rounds, effort.seconds, settings.seed, settings.steps)
@@ -276,6 +278,7 @@ def technique_by_technique(effort: Effort, settings: argparse.Namespace) -> None
     }
     for slots, results in measured.items():
         print(f"\nworld {world.name!r} on {settings.device}, slots: {slots}\n\n{cumulative.table(results)}")
+    print(f"\n{time.monotonic() - began:.0f} s in all")
     if settings.json:
         report.write_json(settings.json, settings, {"cumulative": measured})
     if settings.plot:
@@ -285,12 +288,21 @@ def technique_by_technique(effort: Effort, settings: argparse.Namespace) -> None
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = report.command_line(__doc__)
-    parser.add_argument("--slots", type=int, nargs="+", default=[1, 4, 16, 64], help="numbers of slots to measure")
+    parser.add_argument(
+        "--slots",
+        type=int,
+        nargs="+",
+        help="numbers of slots to measure (default: 1 4 16 64; 1 with --cumulative --quick)",
+    )
     parser.add_argument("--steps", type=int, help="network evaluations per chunk (default: the world's)")
     parser.add_argument("--cumulative", action="store_true", help="measure techniques of faster inference instead")
     parser.add_argument("--device", default="cpu", help="of --cumulative: cpu or cuda (default: %(default)s)")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the networks (default: %(default)s)")
-    return parser.parse_args(arguments)
+    settings = parser.parse_args(arguments)
+    if settings.slots is None:
+        compiles = settings.cumulative and settings.quick  # which takes a minute or so for every number
+        settings.slots = [1] if compiles else [1, 4, 16, 64]
+    return settings
 
 
 if __name__ == "__main__":

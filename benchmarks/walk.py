@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from benchmarks import report
 from world_model.controls import ACTION_DIM, PERSPECTIVE, YAW, StructuredCaption
+from world_model.large.stream import LargeStream
 from world_model.rollout import WorldStream
 from world_model.sampling import Sampler, block_euler
 from world_model.world import World
 
 BLOCK_STEPS = 10  # timed at once: long enough for the clock, short enough that both streams meet the same machine
+Stream = TypeVar("Stream", WorldStream, LargeStream)
 CAPTION = StructuredCaption("a room with plain grey walls, a plain brown floor and a white ceiling, bright")
 
 
@@ -30,12 +33,17 @@ def begin(
     world: World, slots: int, seed: int, sampling_steps: int | None = None, sampler: Sampler = block_euler
 ) -> WorldStream:
     """A stream whose slots all begin from text."""
-    stream = world.stream(slots, sampling_steps=sampling_steps, sampler=sampler)
-    stream.reset(range(slots), [None] * slots, [CAPTION] * slots, [seed + slot for slot in range(slots)])
+    return begun(world.stream(slots, sampling_steps=sampling_steps, sampler=sampler), seed)
+
+
+def begun(stream: Stream, seed: int) -> Stream:
+    """A new stream of any world after all its slots began from text."""
+    slots = range(stream.num_slots)
+    stream.reset(slots, [None] * len(slots), [CAPTION] * len(slots), [seed + slot for slot in slots])
     return stream
 
 
-def random_rows(stream: WorldStream, rng: np.random.Generator) -> np.ndarray:
+def random_rows(stream: WorldStream | LargeStream, rng: np.random.Generator) -> np.ndarray:
     """Action rows ``[B, n, 6]`` that walk and turn."""
     rows = np.zeros((stream.num_slots, stream.latents_per_chunk, ACTION_DIM), dtype=np.float32)
     rows[..., YAW] = rng.uniform(-15, 15, rows.shape[:2])

@@ -20,15 +20,20 @@ from world_model.flow import sampling_levels
 
 
 class ParallelDecoder(nn.Module):
-    """One head per interval of a world's noise grid, from features of width ``D`` to ``O`` numbers per token."""
+    """One head per interval of a world's noise grid, from features of width ``D`` to ``O`` numbers per token.
 
-    def __init__(self, config: WorldConfig) -> None:
+    Of a network that serves only some ``intervals`` there are only these heads; intervals are counted from the first of
+    the grid all the same.
+    """
+
+    def __init__(self, config: WorldConfig, intervals: range | None = None) -> None:
         super().__init__()
         self.blocks, self.fused, self.shift = config.flow.blocks, config.flow.fused, config.flow.shift
-        heads = len(self.blocks) if self.fused else sum(self.blocks)
+        every = range(len(self.blocks) if self.fused else sum(self.blocks))
+        self.intervals = every if intervals is None else intervals
         out = config.codec.latent_channels * config.transformer.patch**2
-        self.weight = nn.Parameter(torch.zeros(heads, out, config.transformer.width))
-        self.bias = nn.Parameter(torch.zeros(heads, out))
+        self.weight = nn.Parameter(torch.zeros(len(self.intervals), out, config.transformer.width))
+        self.bias = nn.Parameter(torch.zeros(len(self.intervals), out))
 
     @property
     def levels(self) -> Tensor:
@@ -42,11 +47,14 @@ class ParallelDecoder(nn.Module):
 
     def velocity(self, features: Tensor, interval: Tensor) -> Tensor:
         """Velocities ``[B, T, P, O]`` of one interval per latent, int64 ``[B, T]``, from features ``[B, T, P, D]``."""
-        return _linear(features, self.weight[interval], self.bias[interval])
+        head = interval - self.intervals.start
+        return _linear(features, self.weight[head], self.bias[head])
 
     def displacement(self, features: Tensor, start: Tensor, end: Tensor) -> Tensor:
         """``sum_{k=start}^{end-1} h_k u_k``, float32 ``[B, T, P, O]``, for one stretch per latent, int64 ``[B, T]``."""
-        weight, bias = running_heads(self.weight, self.bias, self.levels)
+        first, last = self.intervals.start, self.intervals.stop
+        weight, bias = running_heads(self.weight, self.bias, self.levels[first : last + 1])
+        start, end = start - first, end - first
         kind = features.device.type  # "meta" knows no autocast
         with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
             # The late steps are small: bf16 would lose them.
@@ -55,9 +63,14 @@ class ParallelDecoder(nn.Module):
     def block(self, start: int, end: int) -> tuple[Tensor, Tensor]:
         """The heads of intervals ``[start, end)`` as one layer: weight ``[2 * O, D]`` and bias ``[2 * O]``, whose first
         half is the displacement to the last interval and whose second half is the velocity there."""
-        weight, bias = self.weight[start:end], self.bias[start:end]
+        first = self.intervals.start
+        weight, bias = self.weight[start - first : end - first], self.bias[start - first : end - first]
         steps = self.levels[start:end].diff()
         return fuse(weight, steps), fuse(bias, steps)
+
+    def serves(self, start: int, end: int) -> bool:
+        """Whether the intervals ``[start, end)`` all have heads here."""
+        return self.intervals.start <= start and end <= self.intervals.stop
 
     def bounds(self, evaluations: int) -> list[int]:
         """The intervals at which so many evaluations of a chunk begin, and ``N``: the blocks, merged if they are more.

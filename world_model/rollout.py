@@ -76,7 +76,7 @@ class WorldStream:
         self._generators: list[torch.Generator | None] = [None] * num_slots
         self._texts: dict[str, Tensor] = {}
         with torch.inference_mode():
-            self._past = self._chunks.empty(num_slots)
+            self._past, self._blank = self._chunks.empty(num_slots), self._chunks.empty(1)
             self._newest = self._past.latents.new_zeros(num_slots, self.latents_per_chunk, *self.config.latent_shape)
 
     @property
@@ -230,7 +230,7 @@ class WorldStream:
         self, start: Tensor | None, caption: StructuredCaption, rows: Tensor, generator: torch.Generator
     ) -> tuple[Past, Tensor, Tensor]:
         """The past of one new slot, its newest chunk of latents and its newest frame (uint8)."""
-        past = self._chunks.empty(1)
+        past = self._blank.clone()
         past.caption[0] = self._encode(caption)
         n = self.latents_per_chunk
         if start is None:

@@ -77,8 +77,9 @@ def evaluations_of(world: World, count: int | None = None) -> list[Evaluation]:
     count = world.config.flow.sampling_steps if count is None else count
     if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
         raise ValueError(f"sampling_steps is {count!r}; give a whole number of network evaluations, at least 1")
-    decoder, head = world.parallel_decoder, world.transformer.head
+    decoder = world.parallel_decoder
     if decoder is None:
+        head = world.transformer.head
         levels = sampling_levels(count, world.config.flow.shift).tolist()
         weight = torch.cat([torch.zeros_like(head.weight), head.weight])
         bias = torch.cat([torch.zeros_like(head.bias), head.bias])

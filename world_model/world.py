@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from world_model.codec import CausalCodec
 from world_model.config import PRESETS, MemoryConfig, WorldConfig
+from world_model.flow import ALL_LEVELS
 from world_model.memory import MemoryCompressor, slot_windows
 from world_model.parallel_decoder import ParallelDecoder, fused_heads
 from world_model.sampling import Sampler, block_euler
@@ -31,6 +32,7 @@ class World(nn.Module):
     """
 
     layouts = masks  # where chunks begin, and who sees whom in a training sequence
+    noise_range = ALL_LEVELS  # that the network serves
 
     def __init__(self, config: WorldConfig, path: Path | None = None) -> None:
         super().__init__()

@@ -24,8 +24,8 @@ def save_played(played: Played, file: Path) -> None:
     pictures = {f"film_{episode}": np.stack(frames) for episode, frames in enumerate(played.film.frames)}
     with whole(file) as part, part.open("wb") as opened:
         np.savez_compressed(
-            opened, starts=found.starts, returns=found.returns, lengths=found.lengths,
-            successes=found.successes, rate=played.rate, filmed=len(pictures), **pictures,
+            opened, starts=found.starts, lengths=found.lengths, rewards=found.rewards, fulfilled=found.fulfilled,
+            rate=played.rate, filmed=len(pictures), **pictures,
         )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def load_played(file: Path) -> Played:
         with np.load(file, allow_pickle=False) as held:
             film = Film(int(held["filmed"]))
             film.frames = [list(held[f"film_{episode}"]) for episode in range(len(film.frames))]
-            values = [held[name] for name in ("starts", "returns", "lengths", "successes")]
+            values = [held[name] for name in ("starts", "lengths", "rewards", "fulfilled")]
             return Played(Evaluation(*values), film, float(held["rate"]))
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         raise ValueError(f"{file} is damaged ({error}); delete it and give the same command again") from error

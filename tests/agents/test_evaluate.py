@@ -31,6 +31,12 @@ def test_every_start_is_played_once_however_long_its_episode_takes(corridor, slo
     assert sorted(counted) == sorted((start, 100 + episode) for episode, start in enumerate(starts))
 
 
+@given(st.lists(st.integers(0, 39), min_size=1, max_size=9, unique=True), st.integers(1, 6))
+def test_a_shorter_episode_is_the_beginning_of_a_longer_one(corridor, starts, limit):
+    shorter, cut = play(corridor(3), starts, limit), play(corridor(3), starts, 6).within(limit)
+    assert cut.as_dict() == shorter.as_dict()
+
+
 def test_the_watcher_sees_every_picture_of_every_episode(corridor):
     seen: dict[int, list] = {}
     play(corridor(3), [4, 1, 7, 2, 9], watch=lambda episode, frame: seen.setdefault(episode, []).append(frame))
@@ -64,7 +70,7 @@ def test_means_have_intervals_over_episodes(corridor):
 
 def test_gaps_are_paired(corridor):
     world = play(corridor(4), range(20))
-    game = Evaluation(world.starts, world.returns - 2, world.lengths, ~world.successes)
+    game = Evaluation(world.starts, world.lengths, world.returns[:, None] - 2, ~world.successes[:, None])
     found = gaps(world, game)
     assert (found["return"].low, found["return"].mean, found["return"].high) == (2, 2, 2)
     assert found["success"].mean == 0 and found["agreement"].mean == 0

@@ -214,9 +214,9 @@ def test_cost_state_does_not_grow_and_positions_stay_bounded(tiny_world):
         sizes.add(stream._past.cache.key.shape)
     cache = stream._past.cache
     assert len(sizes) == 1
-    times = cache.slot_time[0].tolist()
-    assert times == sorted(times) and times[-1] == 60 and times[0] >= 2 and cache.sink_time[0, 0] == 0
-    assert cache.adjacent_time[0].tolist() == [59, 60]
+    times = sorted(cache.slot_time[0].tolist())
+    assert times[-1] == 60 and times[0] >= 2 and cache.sink_time[0, 0] == 0
+    assert sorted(cache.adjacent_time[0].tolist()) == [59, 60]
     assert torch.isfinite(stream.latents).all()
 
 

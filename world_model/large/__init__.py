@@ -6,8 +6,9 @@ compressor (`compressor`), positions and cache of its memory (`context`), the he
 and the names of its tensors (`names`, `weights`). `base_models` starts from Wan's own weights instead.
 
 `folder` has the layout on disk, `world` a loaded world, and `stream` puts it behind the interface that environments
-use; `trainable` is the form that the stages of training take, with the layouts of `masks`. For small cards there are
-weights of 8 bits (`int8`) and experts that take turns on the device (`swapping`).
+use; `trainable` is the form that the stages of training take, with the layouts of `masks`: one expert, the other one
+`carried` along, or both (`pair`). For small cards there are weights of 8 bits (`int8`) and experts that take turns on
+the device (`swapping`).
 
 The published weights are not part of this package; their authors offer them under a non-commercial licence
 (CC-BY-NC-4.0). Wan's are under Apache-2.0.

@@ -17,9 +17,11 @@ from world_model.config import (
     VideoConfig,
     WorldConfig,
 )
+from world_model.flow import ALL_LEVELS
 
 MAX_LATENTS = 1024  # positions in time that the published model has
 SINGLE = "only"  # the name of an expert that has all noise levels
+BOUNDARY = 0.9  # noise levels from here on belong to the high-noise expert
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class LargeConfig:
     def input_channels(self) -> int:
         """Channels of one latent with its conditioning."""
         return self.world.codec.latent_channels + self.condition_channels
+
+    def expert_at(self, level: float) -> str:
+        """The expert that serves a noise level."""
+        if self.experts == (SINGLE,):
+            return SINGLE
+        return "high" if level >= BOUNDARY else "low"
+
+    def noise_range(self, expert: str) -> tuple[float, float]:
+        """The lowest and the highest noise level that an expert learns; at the boundary both do, where the last
+        few-step evaluation of one ends and the first of the other begins."""
+        return {"high": (BOUNDARY, 1.0), "low": (0.0, BOUNDARY), SINGLE: ALL_LEVELS}[expert]
 
 
 # Of weights that know video already: small steps, everywhere alike. Clips of 32 latents for the bidirectional model and

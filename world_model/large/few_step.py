@@ -66,7 +66,9 @@ class IntervalHeads(nn.Module):
 
 
 def intervals_of(expert: str) -> tuple[int, int]:
-    """The first interval of an expert, "high" or "low", and the one after its last."""
+    """The first interval of an expert and the one after its last."""
+    if expert == SINGLE:
+        return 0, INTERVALS
     calls = [call for call in CALLS if call.expert == expert]
     return calls[0].start, calls[-1].end
 

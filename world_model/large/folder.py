@@ -84,11 +84,12 @@ def write_experts(
     folder: Path,
     world: LargeWorld,
     experts: Mapping[str, Iterable[tuple[str, Tensor]]],
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype | None = torch.bfloat16,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, list[Path]]:
     """Write experts, each given as the names and tensors of an `Expert`, and the configuration into ``folder``, over
-    those that are there, and return the files of each; all under temporary names that are then renamed."""
+    those that are there, and return the files of each; all under temporary names that are then renamed. Without a
+    ``dtype`` every tensor keeps its own."""
     folder.mkdir(parents=True, exist_ok=True)
     part = f".{uuid.uuid4().hex}.tmp"
     try:
@@ -202,7 +203,12 @@ def _refuse(folder: Path, world: LargeWorld, experts: Sequence[str]) -> None:
 
 
 def _write_shards(
-    tensors: Iterable[tuple[str, Tensor]], folder: Path, expert: str, dtype: torch.dtype, shard_bytes: int, part: str
+    tensors: Iterable[tuple[str, Tensor]],
+    folder: Path,
+    expert: str,
+    dtype: torch.dtype | None,
+    shard_bytes: int,
+    part: str,
 ) -> list[Path]:
     """Save tensors in shards of about ``shard_bytes`` under names that end with ``part``; returns the final names."""
     files: list[Path] = []
@@ -215,7 +221,7 @@ def _write_shards(
         shard.clear()
 
     for name, value in tensors:
-        value = value.to(dtype).contiguous()
+        value = value.to(dtype or value.dtype).contiguous()
         if shard and size + value.nbytes > shard_bytes:
             write()
             size = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -216,16 +216,31 @@ class Peak(TorchDispatchMode):
         super().__init__()
         self.bytes = self.alive = 0
         self._storages: dict[int, weakref.ref] = {}
+        self._likes: dict[tuple, Like] = {}
         for parameter in trained:
             parameter.register_post_accumulate_grad_hook(_forget)
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        made = operation(*args, **(kwargs or {}))
-        old = {_key(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        leaves = tree_leaves((args, kwargs))
+        made = self._run(operation, args, kwargs or {}, leaves)
+        old = {_key(x) for x in leaves if isinstance(x, Tensor)}
         for x in tree_leaves(made):
             if isinstance(x, Tensor) and x.is_meta and _key(x) not in old:
                 self._follow(x.untyped_storage())
         self.bytes = max(self.bytes, self.alive)
+        return made
+
+    def _run(self, operation: Any, args: tuple, kwargs: dict[str, Any], leaves: list[Any]) -> Any:
+        """What an operation makes. To find shapes anew in every block would take most of the time, so they are kept."""
+        schema = operation._schema
+        if schema.is_mutable or any(value.alias_info for value in schema.returns):
+            return operation(*args, **kwargs)
+        call = operation, *(_like(x) if isinstance(x, Tensor) else x for x in leaves)
+        if call in self._likes:
+            return _empty(self._likes[call])
+        made = operation(*args, **kwargs)
+        if isinstance(made, Tensor) and made.is_meta:
+            self._likes[call] = _like(made)
         return made
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
@@ -239,6 +254,24 @@ class Peak(TorchDispatchMode):
 
         self._storages[key] = weakref.ref(storage, died)
         self.alive += size
+
+
+class Like(NamedTuple):
+    """A tensor but for its numbers."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    layout: torch.layout
+    device: torch.device
+
+
+def _like(x: Tensor) -> Like:
+    return Like(x.shape, x.stride(), x.dtype, x.layout, x.device)
+
+
+def _empty(like: Like) -> Tensor:
+    return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, layout=like.layout, device=like.device)
 
 
 def _key(x: Tensor) -> int:

@@ -24,8 +24,6 @@ from world_model.large.transformer import TIMESTEPS
 from world_model.solvers import DPMSolver, UniPC
 from world_model.transformer import KeyValue
 
-BOUNDARY = 900  # timesteps from here on belong to the high-noise expert
-
 
 class Guidance(NamedTuple):
     """Classifier-free guidance: a negative caption ``[B, L, X]`` and a scale for each expert."""
@@ -99,9 +97,7 @@ class LargeRollout:
 
     def expert_at(self, timestep: float) -> str:
         """The expert of a noise level, given as 1000 times it."""
-        if len(self.experts) == 1:
-            return next(iter(self.experts))
-        return "high" if timestep >= BOUNDARY else "low"
+        return self.config.expert_at(timestep / TIMESTEPS)
 
     @property
     def clean_picture(self) -> Tensor | None:

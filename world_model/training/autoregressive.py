@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from world_model.flow import add_noise, training_levels
+from world_model.flow import add_noise
 from world_model.training.memory_stage import MemoryStage, Noisy
 from world_model.training.objective import asked_mean, velocity_errors, with_picture
 from world_model.transformer.masks import Layout
@@ -50,7 +50,7 @@ class AutoregressiveStage(MemoryStage):
         count, latents = shape
         n = self.world.config.chunk_latents
         chunks = torch.tensor([self.world.layouts.chunk_of(latent, n) for latent in range(latents)])
-        levels = training_levels((count, int(chunks[-1]) + 1), self.world.config.flow.shift, generator)
+        levels = self.noise_levels((count, int(chunks[-1]) + 1), generator)
         return levels[:, chunks]
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

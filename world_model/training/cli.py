@@ -10,6 +10,8 @@ import torch
 
 from world_model.checkpoint import check_device
 from world_model.config import PRESETS
+from world_model.large.config import WORLDPLAY2_14B
+from world_model.large.folder import expert_title
 from world_model.training.curriculum import ORDER, budgets, run_curriculum
 from world_model.training.export import export
 from world_model.training.loop import Budget
@@ -17,6 +19,7 @@ from world_model.training.processes import joined
 from world_model.training.run import StageRun, run_stage
 from world_model.training.stages import STAGES
 
+EXPERTS = WORLDPLAY2_14B.experts
 Amounts = list[tuple[str | None, float]]  # a number of steps or minutes, and the stage that it is for
 
 
@@ -30,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start", help="world, large ones too, or run to start from (default: random weights); its codec is kept"
     )
+    parser.add_argument("--expert", choices=EXPERTS, help="which of a large world's two experts this stage trains")
     parser.add_argument("--teacher", help="run or world of a history stage, which scores rollouts (stable_forcing)")
     parser.add_argument("--first", choices=ORDER, help="where the curriculum begins (default: after a start's codec)")
     parser.add_argument("--preset", default="doom", choices=sorted(PRESETS), help="sizes, when there is no --start")
@@ -82,10 +86,13 @@ def _train_stage(args: argparse.Namespace) -> None:
         export(args.out, args.out / "world")
     if progress.interrupted:
         raise KeyboardInterrupt(f"interrupted in {args.stage} at step {progress.step}")
-    here.print(f"the world of this run is in {args.out / 'world'}")
+    others = [f"its {expert_title(name)} as it was" for name in EXPERTS if args.expert not in (None, name)]
+    here.print(", ".join([f"the world of this run is in {args.out / 'world'}", *others]))
 
 
 def _train_curriculum(args: argparse.Namespace) -> None:
+    if args.expert:
+        raise ValueError(f"a curriculum trains one expert after the other; leave out --expert {args.expert}")
     first = args.first or (ORDER[1] if args.start else ORDER[0])
     limits = budgets(_of_many_stages("--steps", args.steps), _of_many_stages("--minutes", args.minutes))
     world = run_curriculum(_stage_run(args, first), limits)
@@ -99,6 +106,7 @@ def _stage_run(args: argparse.Namespace, stage: str) -> StageRun:
         out=args.out,
         cache=args.out / "cache",
         start=args.start,
+        expert=args.expert,
         teacher=args.teacher,
         preset=args.preset,
         seed=args.seed,

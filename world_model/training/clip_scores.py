@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from world_model.config import StableForcingConfig
-from world_model.flow import add_noise
+from world_model.flow import ALL_LEVELS, add_noise
+from world_model.large.pair import TrainablePair
+from world_model.large.trainable import Trainable
 from world_model.training.history import HistoryStage
 from world_model.training.latents import LatentStore
 from world_model.training.memory_stage import Noisy
-from world_model.training.objective import freeze_codec
 from world_model.world import World
 
 PER_LATENT = ("latents", "coarse", "actions", "active", "history_noise", "coarse_noise")
@@ -60,10 +61,14 @@ class ClipScores(nn.Module):
         super().__init__()
         self.config = config
         teacher = teacher.with_blocks(())
-        self.real = HistoryStage(copy.deepcopy(teacher), store, config).requires_grad_(False)
-        self.fake = HistoryStage(copy.deepcopy(teacher), store, config).requires_grad_(True)
-        freeze_codec(self.fake.world)
-        self.fake.world.text.requires_grad_(False)
+        self.real = score_of(copy.deepcopy(teacher), store, config).requires_grad_(False)
+        fake = copy.deepcopy(teacher).requires_grad_(True)
+        fake.text.requires_grad_(False)
+        self.fake = score_of(fake, store, config)
+
+    def draw_range(self, shift: float, generator: torch.Generator) -> tuple[float, float]:
+        """Between which noise levels a step asks the scores: all, or those of one expert of a pair."""
+        return self.real.draw_range(shift, generator) if isinstance(self.real, PairScore) else ALL_LEVELS
 
     @torch.no_grad()
     def direction(self, rollout: ScoredRollout, clip: slice, level: Tensor, noise: Tensor) -> Tensor:
@@ -93,6 +98,33 @@ class ClipScores(nn.Module):
         """A clip, and its noisy version at one level per row."""
         x = rollout.batch["latents"][:, clip]
         return x, Noisy(add_noise(x, noise[:, clip], level), level[:, None].expand(x.shape[:2]))
+
+
+class PairScore(nn.Module):
+    """The score of a large world of two experts: all rows are asked at levels of one of them (`draw_range`), which
+    alone answers, and learns."""
+
+    def __init__(self, pair: TrainablePair, store: LatentStore, config: StableForcingConfig) -> None:
+        super().__init__()
+        self.draw_range, self._expert_at = pair.draw_range, pair.expert_at
+        self.experts = nn.ModuleDict({name: HistoryStage(world, store, config) for name, world in pair.experts.items()})
+
+    def guided_velocities(self, batch: dict[str, Tensor], noisy: Noisy, guidance: float) -> Tensor:
+        """As of the one expert's `HistoryStage`."""
+        return self._asked(noisy).guided_velocities(batch, noisy, guidance)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The tensors of both experts."""
+        stages = self.experts.items()
+        return {f"{name}.{key}": value for name, stage in stages for key, value in stage.weights().items()}
+
+    def _asked(self, noisy: Noisy) -> HistoryStage:
+        return self.experts[self._expert_at(float(noisy.levels.mean()))]
+
+
+def score_of(world: World | Trainable, store: LatentStore, config: StableForcingConfig) -> HistoryStage | PairScore:
+    """What scores clips by a world of either kind."""
+    return (PairScore if isinstance(world, TrainablePair) else HistoryStage)(world, store, config)
 
 
 def check_teacher(teacher: World, student: World) -> None:

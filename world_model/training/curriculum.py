@@ -20,8 +20,8 @@ from world_model.training.export import export
 from world_model.training.loop import Budget
 from world_model.training.processes import joined
 from world_model.training.report import write_report
-from world_model.training.run import StageRun, remember, run_stage
-from world_model.training.stages import FORCING_STAGES, STAGES
+from world_model.training.run import StageRun, remember, run_stage, start_experts
+from world_model.training.stages import ALL_EXPERTS, FORCING_STAGES, STAGES
 
 ORDER = tuple(name for name in CURRICULUM_MINUTES if name in STAGES)
 TEACHER = "history"  # the stage whose world scores rollouts
@@ -51,25 +51,27 @@ def run_curriculum(first: StageRun, limits: Mapping[str, Budget]) -> Path:
         for run in runs:
             finish_stage(run, limits[run.stage])
     if joined(first.device).is_main_process:
-        write_report(first.out, {run.stage: run.out for run in runs})
+        write_report(first.out, {run.out.name: run.out for run in runs})
     return runs[-1].out / "world"
 
 
 def _runs(first: StageRun) -> list[StageRun]:
-    """One run for each stage from that of ``first`` on."""
+    """One run for each stage from that of ``first`` on; of two experts those stages that train one have a run each."""
     if first.stage != ORDER[0] and first.start is None:
         raise ValueError(f"the stage {first.stage} needs a codec that has learned; give a --start, or begin with codec")
     if ORDER.index(first.stage) > ORDER.index(TEACHER) and first.teacher is None:
         raise ValueError(
             f"a curriculum without its {TEACHER} stage needs a --teacher, the run or world of such a stage"
         )
-    runs, start = [], first.start
+    runs, start, experts = [], first.start, start_experts(first)
     for name in ORDER[ORDER.index(first.stage) :]:
         teacher = None
         if name in FORCING_STAGES:
-            teacher = first.teacher or str(first.out / TEACHER)
-        runs.append(replace(first, stage=name, out=first.out / name, start=start, teacher=teacher))
-        start = str(first.out / name)
+            teacher = first.teacher or str(next(run.out for run in reversed(runs) if run.stage == TEACHER))
+        for expert in experts if len(experts) > 1 and name not in ALL_EXPERTS else [None]:
+            out = first.out / (name if expert is None else f"{name}-{expert}")
+            runs.append(replace(first, stage=name, out=out, start=start, expert=expert, teacher=teacher))
+            start = str(out)
     return runs
 
 

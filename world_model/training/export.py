@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from world_model.training import checkpointing
-from world_model.training.worlds import AnyWorld, TrainableWorld, open_world, save
+from world_model.training.run import trained_expert
+from world_model.training.worlds import AnyWorld, Trainable, open_world, save
 
 
 def world_of_run(run: Path) -> AnyWorld:
@@ -24,7 +25,7 @@ def world_of_run(run: Path) -> AnyWorld:
     existing = checkpointing.checkpoints(run)
     if not existing:
         raise FileNotFoundError(f"{run} holds no checkpoint; train it first or give another folder")
-    world = open_world(run / "start")
+    world = open_world(run / "start", trained_expert(run))
     if checkpointing.progress_of(run).collapsed is not None:
         existing = checkpointing.checkpoints(run / checkpointing.BEST)
         if not existing:
@@ -46,7 +47,7 @@ def export(
             with a large world.
     """
     world = world_of_run(run)
-    if isinstance(world, TrainableWorld) and (fused or steps is not None):
+    if isinstance(world, Trainable) and (fused or steps is not None):
         raise ValueError("a large world generates with the numbers of its variant; leave out --fused and --steps")
     if steps is not None:
         world.config = replace(world.config, flow=replace(world.config.flow, sampling_steps=steps))

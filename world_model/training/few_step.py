@@ -90,10 +90,12 @@ class FewStepStage(AutoregressiveStage):
         return self.teacher.guided_velocities(batch, noisy, self.config.guidance)
 
     def _stretches(self) -> tuple[list[int], list[int]]:
-        """Beginnings and sizes of all stretches that an evaluation may cover, those of fewer evaluations included."""
+        """Beginnings and sizes of all stretches that an evaluation of this network may cover, those of fewer
+        evaluations included."""
         count = len(self.decoder.blocks)
         bounds = [self.decoder.bounds(n) for n in range(1, count + 1) if count % n == 0]
         pairs = [pair for bound in bounds for pair in zip(bound, bound[1:], strict=False)]
+        pairs = [pair for pair in pairs if self.decoder.serves(*pair)]
         return [start for start, _ in pairs], [end - start for start, end in pairs]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from world_model.flow import add_noise, training_levels
+from world_model.flow import add_noise
 from world_model.training.memory_stage import MemoryStage
 from world_model.training.objective import velocity_loss, with_picture
 
@@ -35,7 +35,7 @@ class FrameQueryStage(MemoryStage):
         return batch | {
             "queried": queried,
             "hidden": hidden,
-            "levels": training_levels((count, len(queried)), self.world.config.flow.shift, generator),
+            "levels": self.noise_levels((count, len(queried)), generator),
             "history_noise": torch.randn(batch["latents"].shape, generator=generator),
             "coarse_noise": torch.randn(batch["coarse"].shape, generator=generator),
         }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from world_model.flow import training_levels
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.transformer.masks import Layout
 
@@ -24,5 +23,5 @@ class HistoryStage(AutoregressiveStage):
 
     def draw_levels(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
         """One noise level for each clip: ``[B, T]``."""
-        levels = training_levels((shape[0], 1), self.world.config.flow.shift, generator)
+        levels = self.noise_levels((shape[0], 1), generator)
         return levels.expand(shape).clone()

@@ -7,7 +7,7 @@ noise, as in `large.rollout`. The first chunk, which the start picture begins, i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from world_model.large.compressor import TEMPORAL_STRIDE
 from world_model.large.conditioning import StreamingCodec, chunk_frames, small_video
 from world_model.large.context import History, MemoryCache, extend_cache
 from world_model.large.denoise import read
-from world_model.large.trainable import TrainableWorld
+from world_model.large.trainable import Trainable
 from world_model.large.transformer import TIMESTEPS
 from world_model.sampling import Evaluation, renoised
 from world_model.training.self_rollout import Rollout, Student
@@ -34,7 +34,7 @@ class LargePast:
     small_condition: Tensor  # [B, T / 2, K, h / 4, w / 4]
     text: Tensor  # [B, L, X], the caption in force
     history: History | None = None
-    cache: MemoryCache | None = None
+    caches: dict[str, MemoryCache] = field(default_factory=dict)  # of each expert
     decoder: list | None = None
     encoder: list | None = None  # of the small video
 
@@ -50,13 +50,14 @@ class LargeView(NamedTuple):
     condition: Tensor  # [B, n, K, h, w]
     first: int  # latent
     text: Tensor
-    context: list[KeyValue] | None
+    caches: dict[str, MemoryCache]
+    contexts: dict[str, list[KeyValue]]  # with room for the chunk, of the experts that were asked already
 
 
 class LargeChunks:
     """What `chunk.ChunkGenerator` is to a small world; ``codec`` is the world's own."""
 
-    def __init__(self, world: TrainableWorld) -> None:
+    def __init__(self, world: Trainable) -> None:
         self.world = world
         self._codec: StreamingCodec | None = None
 
@@ -68,17 +69,18 @@ class LargeChunks:
 
     def view(self, past: LargePast, count: int) -> LargeView:
         """What the next ``count`` latents see."""
-        rows, columns = self.world.config.token_grid
-        context = None if past.cache is None else past.cache.context(count * rows * columns)
-        return LargeView(past.condition[:, past.count : past.count + count], past.count, past.text, context)
+        condition = past.condition[:, past.count : past.count + count]
+        return LargeView(condition, past.count, past.text, dict(past.caches), {})
 
     def predict(self, view: LargeView, x: Tensor, actions: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         """One network evaluation of ``x [B, n, C, h, w]``: displacement and endpoint, see `sampling`."""
-        network = self.world.transformer
-        conditioned = torch.cat([x, view.condition], dim=2)
-        timestep = TIMESTEPS * evaluation.level
-        hidden, time = read(self.world, conditioned, timestep, view.first, actions, view.text, view.context)
-        return evaluation.predict(network, network.head_input(hidden, time), self.world.config.token_grid)
+        name, grid = self.world.expert_at(evaluation.last), self.world.config.token_grid
+        expert, conditioned = self.world.experts[name], torch.cat([x, view.condition], dim=2)
+        if name in view.caches and name not in view.contexts:
+            view.contexts[name] = view.caches[name].context(x.shape[1] * grid[0] * grid[1])
+        timestep, context = TIMESTEPS * evaluation.level, view.contexts.get(name)
+        hidden, time = read(expert, conditioned, timestep, view.first, actions, view.text, context)
+        return evaluation.predict(expert.transformer, expert.transformer.head_input(hidden, time), grid)
 
     def commit(self, past: LargePast, latents: Tensor, frames: Tensor, actions: Tensor) -> None:
         """Make a finished chunk ``[B, n, C, h, w]`` with its frames ``[B, F, 3, H, W]`` part of the past."""
@@ -92,9 +94,11 @@ class LargeChunks:
         )
         past.history = new if past.history is None else past.history.followed_by(new)
         memory = self.world.config.memory
-        past.cache = extend_cache(
-            self.world, past.cache, past.history, past.text, memory.sink_latents, memory.adjacent_latents
-        )
+        sizes = memory.sink_latents, memory.adjacent_latents
+        past.caches = {
+            name: extend_cache(expert, past.caches.get(name), past.history, past.text, *sizes)
+            for name, expert in self.world.experts.items()
+        }
 
 
 class LargeStudent(Student):
@@ -103,7 +107,7 @@ class LargeStudent(Student):
 
     chunks: LargeChunks
 
-    def __init__(self, world: TrainableWorld) -> None:
+    def __init__(self, world: Trainable) -> None:
         self.world = world
         self.chunks = LargeChunks(world)
         self.n, self.r = world.config.chunk_latents, world.config.codec.temporal_factor
@@ -165,6 +169,6 @@ class LargeStudent(Student):
         return frames[:, -chunk_frames(self.n, first=not first) :]
 
 
-def student_of(world: World | TrainableWorld) -> Student:
+def student_of(world: World | Trainable) -> Student:
     """What rolls out a world of either kind."""
-    return LargeStudent(world) if isinstance(world, TrainableWorld) else Student(world)
+    return LargeStudent(world) if isinstance(world, Trainable) else Student(world)

@@ -20,13 +20,22 @@ from torch import Tensor
 from world_model.config import TrainingConfig, WorldConfig
 from world_model.large.config import LargeConfig
 from world_model.large.plan import CODECS, COMPUTE, MASTER, FusedAttention, Item, Peak, Plan, frames_of
+from world_model.large.trainable import TrainableWorld
 from world_model.training.few_step import FewStepStage
+from world_model.training.history import HistoryStage
 from world_model.training.memory_stage import HISTORY_STEP
 from world_model.training.meta_stages import meta_batch, meta_stage, step
 from world_model.training.objective import NetworkStage
 from world_model.training.stable_forcing import StableForcingStage
-from world_model.training.stages import FORCING_STAGES, LARGE_STAGES, NETWORK_STAGES, check_large_stage
-from world_model.training.worlds import AnyWorld
+from world_model.training.stages import (
+    ALL_EXPERTS,
+    FORCING_STAGES,
+    LARGE_STAGES,
+    NETWORK_STAGES,
+    check_expert,
+    check_large_stage,
+)
+from world_model.world import World
 
 STAGES = NETWORK_STAGES | {name: kind for name, kind in FORCING_STAGES.items() if name in LARGE_STAGES}
 ADAMW_MOMENTS, MUON_MOMENTA = 2, 1  # values of the optimisers' state per parameter
@@ -54,15 +63,17 @@ def plan_stage(config: WorldConfig, stage: str, gpus: int = 1, sharded: bool = F
 def plan_large_stage(
     config: LargeConfig, stage: str, settings: TrainingConfig, gpus: int = 1, recompute: bool = True
 ) -> Plan:
-    """The memory to train ``stage`` of one network of a large world with such settings; GPUs split all blocks.
+    """The memory to train ``stage`` of a large world with such settings; GPUs split all blocks. Of two experts one is
+    trained, but both by stages that roll out.
 
     With ``recompute`` the blocks' activations are computed again in the backward pass (checkpointing), as they are in
     training.
 
     Raises:
-        ValueError: for a stage that does not train large worlds, and when the batch does not split among the GPUs.
+        ValueError: for a stage that does not train such worlds, and when the batch does not split among the GPUs.
     """
     check_large_stage(stage, config.world.name)
+    check_expert(stage, None if stage in ALL_EXPERTS or len(config.experts) == 1 else config.experts[0], config.experts)
     kept = meta_stage(STAGES[stage], config, settings)
     for world in networks_of(kept).values():
         world.transformer.recompute = recompute
@@ -99,14 +110,19 @@ def window_settings(config: LargeConfig, stage: str, latents: int | None = None,
     return replace(settings, frames=frames, clips=clips)
 
 
-def networks_of(stage: NetworkStage) -> dict[str, AnyWorld]:
-    """The worlds that a stage holds, by their parts in it."""
+def networks_of(stage: NetworkStage) -> dict[str, World | TrainableWorld]:
+    """The networks that a stage holds, each of two experts alone, by their parts in it."""
     if isinstance(stage, FewStepStage):
         return {"student": stage.world, "teacher": stage.teacher.world}
-    if isinstance(stage, StableForcingStage):
-        scores = stage.scores
-        return {"student": stage.world, "teacher": scores.real.world, "fake score": scores.fake.world}
-    return {"": stage.world}
+    if not isinstance(stage, StableForcingStage):
+        return {"": stage.world}
+    networks = {}
+    for role, part in {"student": stage.world, "teacher": stage.scores.real, "fake score": stage.scores.fake}.items():
+        experts = part.world.experts if isinstance(part, HistoryStage) else part.experts
+        for name, expert in experts.items():
+            network = expert.world if isinstance(expert, HistoryStage) else expert
+            networks[f"{role}, {name}" if len(experts) > 1 else role] = network
+    return networks
 
 
 def _plan(stage: NetworkStage, gpus: int, sharded: bool) -> Plan:
@@ -149,7 +165,7 @@ def _plan(stage: NetworkStage, gpus: int, sharded: bool) -> Plan:
     return Plan(sum(p.numel() for world in networks.values() for p in world.parameters()), tokens, gpus, tuple(items))
 
 
-def _passing(networks: Iterable[AnyWorld], split: set[int]) -> int:
+def _passing(networks: Iterable[World | TrainableWorld], split: set[int]) -> int:
     """Bytes of blocks that come, in bf16, and of gradients that go, which are averaged in float32. One network works
     at a time, and the largest block counts."""
     blocks = (block for world in networks for block in world.transformer.blocks)

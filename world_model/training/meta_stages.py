@@ -20,17 +20,21 @@ from world_model.config import TrainingConfig, WorldConfig
 from world_model.controls import ACTION_DIM
 from world_model.large.captions import KnownCaptions
 from world_model.large.conditioning import FRAMES_PER_LATENT, chunk_frames
-from world_model.large.config import SINGLE, LargeConfig
+from world_model.large.config import LargeConfig
 from world_model.large.expert import Expert
 from world_model.large.folder import LargeWorld
+from world_model.large.pair import TrainablePair
 from world_model.large.plan import COMPUTE, FusedAttention
-from world_model.large.trainable import TrainableWorld
+from world_model.large.trainable import Trainable, TrainableWorld
+from world_model.training.clip_scores import PairScore
 from world_model.training.few_step import FewStepStage
 from world_model.training.frame_query import FrameQueryStage
+from world_model.training.history import HistoryStage
 from world_model.training.latents import FIELDS
-from world_model.training.memory_stage import MemoryStage
+from world_model.training.memory_stage import MemoryStage, Noisy
 from world_model.training.objective import NetworkStage
 from world_model.training.stable_forcing import StableForcingStage
+from world_model.training.stages import ALL_EXPERTS
 from world_model.training.worlds import AnyWorld
 from world_model.transformer import VelocityTransformer
 from world_model.transformer.masks import Layout
@@ -38,13 +42,10 @@ from world_model.world import World
 
 
 def meta_stage(kind: type[NetworkStage], config: WorldConfig | LargeConfig, settings: TrainingConfig) -> NetworkStage:
-    """A stage with these settings, without numbers or recordings.
-
-    Of a large configuration, whose experts learn one at a time, it trains one.
-    """
+    """A stage with these settings, without numbers or recordings."""
     with torch.device("meta"):
-        world = kind.starts_from(meta_world(kind, config, settings))
-        teacher = (meta_world(kind, config, settings),) if issubclass(kind, StableForcingStage) else ()
+        world = kind.starts_from(world_with(kind, config, settings))
+        teacher = (world_with(kind, config, settings),) if issubclass(kind, StableForcingStage) else ()
         stage = kind(world, None, settings, *teacher).train()
     for network in (part for part in stage.modules() if isinstance(part, VelocityTransformer)):
         network.blocks = nn.ModuleList(FusedBlock(block) for block in network.blocks)
@@ -55,28 +56,34 @@ def meta_stage(kind: type[NetworkStage], config: WorldConfig | LargeConfig, sett
     return computing(stage)
 
 
-def meta_world(kind: type[NetworkStage], config: WorldConfig | LargeConfig, settings: TrainingConfig) -> AnyWorld:
-    """A world whose curriculum has these settings."""
+def world_with(kind: type[NetworkStage], config: WorldConfig | LargeConfig, settings: TrainingConfig) -> AnyWorld:
+    """A world whose curriculum has these settings; of two experts all, or the last, whose noise levels are the most."""
     large = isinstance(config, LargeConfig)
     world = config.world if large else config
     curriculum = replace(world.curriculum, **{kind.settings_name or kind.name: settings})
     world = replace(world, curriculum=curriculum)
     if not large:
         return World(world)
-    config = replace(config, world=world, experts=(SINGLE,))
-    return TrainableWorld(LargeWorld(config, "base"), Expert(config), Path())
+    config = replace(config, world=world)
+    folder = LargeWorld(config, "base")
+    experts = {name: TrainableWorld(folder, Expert(config), Path(), name) for name in config.experts}
+    if len(experts) > 1 and kind.name in ALL_EXPERTS:
+        return TrainablePair(folder, experts, Path())
+    return experts[config.experts[-1]]
 
 
 def computing(stage: NetworkStage) -> NetworkStage:
     """The stage with its networks in the precision of their computation, reading every text of a batch anew."""
     for part in stage.modules():
-        if isinstance(part, AnyWorld):
+        if isinstance(part, World | TrainableWorld):
             for network in (part.transformer, part.compressor, part.text):
                 network.to(COMPUTE)
         if isinstance(part, World):
             part.text.standardise.float()  # its statistics stay
-        if isinstance(part, TrainableWorld):
+        if isinstance(part, Trainable):
             part.text = AnyCaptions(part.text.length, part.config.text.width)
+        if isinstance(part, PairScore):
+            part._asked = partial(_last_expert, part)
         if isinstance(part, NetworkStage):
             part.encode_captions = partial(_encode_all, part)
     return stage
@@ -98,7 +105,7 @@ def meta_batch(stage: NetworkStage, device: str = "meta") -> dict[str, Tensor]:
     if isinstance(stage, FrameQueryStage):
         numbers["queried"] = torch.arange(1, latents)[: settings.frames]
         shapes |= {"hidden": (latents,), "levels": numbers["queried"].shape}
-    large = isinstance(stage.world, TrainableWorld)
+    large = isinstance(stage.world, Trainable)
     texts, symbols = (1, 1) if large else (FIELDS, config.text.max_bytes)
     if large:
         extra = stage.world.large.config.condition_channels
@@ -184,6 +191,11 @@ class ShapesCodec:
         batch, count, _, height, width = latents.shape
         frames = chunk_frames(count, first=state is None)
         return latents.new_zeros(batch, frames, 3, self.factor * height, self.factor * width), []
+
+
+def _last_expert(score: PairScore, noisy: Noisy) -> HistoryStage:
+    """`PairScore._asked`, where noise levels are not known."""
+    return list(score.experts.values())[-1]
 
 
 def _encode_all(stage: NetworkStage, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:

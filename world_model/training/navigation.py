@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from world_model.flow import add_noise, training_levels
+from world_model.flow import add_noise
 from world_model.training.objective import NetworkStage, asked_mean, drop_captions, velocity_errors, with_picture
 from world_model.transformer.rotary import grid_positions
 
@@ -22,7 +22,7 @@ class NavigationStage(NetworkStage):
         batch = self.store.windows(self.config.batch, self.config.frames, generator)
         drop_captions(batch, generator)
         count, latents = batch["latents"].shape[:2]
-        levels = training_levels((count, latents), self.world.config.flow.shift, generator)
+        levels = self.noise_levels((count, latents), generator)
         shared = torch.rand(count, generator=generator) < SHARED_LEVEL
         levels[shared] = levels[shared, -1:]
         if "given" in batch:  # it is known what a rollout of this world is given

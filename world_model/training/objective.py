@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from world_model.config import TrainingConfig
+from world_model.flow import training_levels
 from world_model.training.latents import LatentStore
 from world_model.training.processes import own_rows, rows_of_all
 from world_model.training.stage import Stage
@@ -44,6 +45,10 @@ class NetworkStage(Stage):
         """All tensors of the world but the codec's."""
         state = self.world.state_dict(keep_vars=True)
         return {name: value for name, value in state.items() if not name.startswith(CODEC)}
+
+    def noise_levels(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Random levels to train the world's network at, of those that it serves."""
+        return training_levels(shape, self.world.config.flow.shift, generator, self.world.noise_range)
 
     def encode_captions(self, codes: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """`encode_captions` by the stage's world."""

@@ -25,9 +25,18 @@ from world_model.training.stages import (
     STAGES,
     STARTS,
     TEACHERS,
+    check_expert,
     check_large_stage,
 )
-from world_model.training.worlds import AnyWorld, encoded, open_world, save, share_captions, with_present_settings
+from world_model.training.worlds import (
+    AnyWorld,
+    encoded,
+    experts_of,
+    open_world,
+    save,
+    share_captions,
+    with_present_settings,
+)
 from world_model.world import World
 
 
@@ -40,6 +49,7 @@ class StageRun:
     out: Path  # run folder; a run that is there already is continued
     cache: Path  # folder of the encoded recordings
     start: str | None = None  # world or run that the stage starts from; None: random weights
+    expert: str | None = None  # which of two experts of a large world the stage trains; None: all that there are
     teacher: str | None = None  # world or run whose scores the stage follows, for those that have a teacher
     preset: str = "doom"  # sizes of the random weights
     seed: int = 0  # of the random weights
@@ -63,12 +73,15 @@ def run_stage(run: StageRun, budget: Budget) -> Progress:
 def _begin(run: StageRun, store: JoinedStore) -> tuple[Stage, str]:
     """The stage of a run and the JSON text that describes its world; the run folder holds all that it starts from."""
     _check_teacher(run)
+    if run.stage in LARGE_STAGES or run.expert is not None:
+        check_expert(run.stage, run.expert, start_experts(run))
     _check_stage("--start", run.start, STARTS.get(run.stage))
     _check_stage("--teacher", run.teacher, TEACHERS)
     given = {"start": _given_world} | ({"teacher": _given_teacher} if run.stage in FORCING_STAGES else {})
     kept = {name: run.out / name for name in given}  # in the run, so that a continued one needs nothing else
     begun = {name: (folder / "config.json").is_file() for name, folder in kept.items()}  # what `save_world` writes last
-    worlds = {name: open_world(kept[name]) if begun[name] else give(run) for name, give in given.items()}
+    experts = {"start": run.expert, "teacher": None}
+    worlds = {name: open_world(kept[name], experts[name]) if begun[name] else give(run) for name, give in given.items()}
     _check_size(store, worlds["start"].config)
     if "teacher" in worlds:
         check_teacher(worlds["teacher"], worlds["start"])
@@ -76,7 +89,7 @@ def _begin(run: StageRun, store: JoinedStore) -> tuple[Stage, str]:
     for name, world in worlds.items():
         if not begun[name]:
             save(world, kept[name], torch.float32)
-            worlds[name] = open_world(kept[name])
+            worlds[name] = open_world(kept[name], experts[name])
     return _stage(run, store, **worlds), to_json(worlds["start"].config)
 
 
@@ -107,6 +120,7 @@ def remember(run: StageRun, store: JoinedStore) -> None:
         "recordings": store.digest,
         "clips": run.clips,
         "settings": list(run.settings) or None,
+        "expert": run.expert,
     }
     if run.teacher is not None:
         wanted["teacher"] = run.teacher
@@ -124,6 +138,20 @@ def remember(run: StageRun, store: JoinedStore) -> None:
             )
     run.out.mkdir(parents=True, exist_ok=True)
     write_json(file, wanted)
+
+
+def trained_expert(run: Path) -> str | None:
+    """Which of two experts a run trains; None when there is no choice."""
+    file = run / "run.json"
+    return json.loads(file.read_text()).get("expert") if file.is_file() else None
+
+
+def start_experts(run: StageRun) -> tuple[str, ...]:
+    """The experts of the large world that a run starts from, or of what it has kept of it; none of any other."""
+    for folder in (run.out / "start", Path(folder_of(run.start or ""))):
+        if (folder / "config.json").is_file():
+            return experts_of(folder)
+    return ()
 
 
 def _check_size(store: JoinedStore, config: WorldConfig) -> None:
@@ -166,7 +194,7 @@ def _given_world(run: StageRun) -> AnyWorld:
         large = is_large(find_world(folder_of(run.start)))
         if large:
             check_large_stage(run.stage, run.start)
-        world = find_present_world(run.start)
+        world = find_present_world(run.start, run.expert)
         world = world.as_variant(LARGE_STAGES[run.stage]) if large else world
     world.config = with_settings(world.config, run.settings)
     return world if run.stage in CODEC_STAGES else kind.starts_from(world)
@@ -176,9 +204,9 @@ def _given_teacher(run: StageRun) -> AnyWorld:
     return find_present_world(str(run.teacher)).with_blocks(())
 
 
-def find_present_world(name: str) -> AnyWorld:
-    """The world of a run, or a world by name or folder, with the settings of its preset now."""
-    return with_present_settings(open_world(folder_of(name)))
+def find_present_world(name: str, expert: str | None = None) -> AnyWorld:
+    """The world of a run, or a world by name or folder, with the settings of its preset now; see `open_world`."""
+    return with_present_settings(open_world(folder_of(name), expert))
 
 
 def folder_of(name: str) -> str:

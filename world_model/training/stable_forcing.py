@@ -92,7 +92,9 @@ class StableForcingStage(NetworkStage):
         blocks = len(self.world.config.flow.blocks)
         clips, shift = self._clips(step), self.world.config.flow.shift
         batch = self.store.windows(config.batch, config.start + clips * config.frames, generator)
-        low, high = LEVEL_RANGE
+        within = self.scores.draw_range(shift, generator)
+        lowest, highest = (shift_levels(level, 1 / shift) for level in within)
+        low, high = max(LEVEL_RANGE[0], lowest), min(LEVEL_RANGE[1], highest)
         levels = low + (high - low) * torch.rand(clips, config.batch, generator=generator)
         allowed = [n for n in config.evaluations if blocks % n == 0] or [blocks]
         evaluations = allowed[int(torch.randint(len(allowed), (), generator=generator))]
@@ -100,9 +102,9 @@ class StableForcingStage(NetworkStage):
             **self.student.draw(batch["latents"].shape, evaluations, generator),
             "evaluations": torch.tensor(evaluations),
             "exits": torch.randint(evaluations, (clips * config.frames // n,), generator=generator),
-            "levels": shift_levels(levels, shift),
+            "levels": shift_levels(levels, shift).clamp(*within),
             "level_noise": torch.randn(batch["latents"].shape, generator=generator),
-            "fake_levels": training_levels((clips, config.batch), shift, generator),
+            "fake_levels": training_levels((clips, config.batch), shift, generator, within),
             "fake_noise": torch.randn(batch["latents"].shape, generator=generator),
             "for_student": torch.tensor(step % config.ratio == 0),
             "look": torch.tensor(step % config.watch_steps == 0),

@@ -15,30 +15,42 @@ from world_model.config import PRESETS, TrainingConfig
 from world_model.data.joined import JoinedStore
 from world_model.large.captions import KnownCaptions
 from world_model.large.companions import open_codec, open_text
-from world_model.large.config import LARGE_PRESETS
-from world_model.large.trainable import TrainableWorld, open_trainable
+from world_model.large.config import LARGE_PRESETS, SINGLE
+from world_model.large.folder import read_large_world
+from world_model.large.pair import open_pair
+from world_model.large.trainable import Trainable, open_trainable
 from world_model.training.large_latents import LargeLatentStore
 from world_model.training.latents import LatentStore
 from world_model.world import World
 
-AnyWorld = World | TrainableWorld
+AnyWorld = World | Trainable
 
 
-def open_world(name: str | Path) -> AnyWorld:
-    """A world by name or folder, as `checkpoint.load_world` finds it, in the form that stages take."""
+def open_world(name: str | Path, expert: str | None = None) -> AnyWorld:
+    """A world by name or folder, as `checkpoint.load_world` finds it, in the form that stages take; of a large world of
+    two experts one, or both."""
     folder = find_world(name)
-    return open_trainable(folder) if is_large(folder) else load_world(folder)
+    if not is_large(folder):
+        return load_world(folder)
+    if expert is None and len(experts_of(folder)) > 1:
+        return open_pair(folder)
+    return open_trainable(folder, expert or SINGLE)
+
+
+def experts_of(folder: Path) -> tuple[str, ...]:
+    """The experts of the large world in a folder; none of another one."""
+    return read_large_world(folder).config.experts if is_large(folder) else ()
 
 
 def share_captions(teacher: AnyWorld, student: AnyWorld) -> None:
     """Let a large teacher know the captions that its student learned by heart; others read by themselves."""
-    if isinstance(teacher, TrainableWorld):
-        teacher.text = student.text
+    if isinstance(teacher, Trainable):
+        teacher.know(student.text)
 
 
 def save(world: AnyWorld, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write a world as a folder that `checkpoint.load_world` opens."""
-    if isinstance(world, TrainableWorld):
+    if isinstance(world, Trainable):
         world.save(folder, dtype)
     else:
         save_world(world, folder, dtype)
@@ -48,7 +60,7 @@ def with_present_settings(world: AnyWorld) -> AnyWorld:
     """A world whose memory bounds, noise levels and curriculum are those of its preset now, if it has one; all that
     decides its weights' shapes stays. Of a large world only the curriculum can differ from its preset's."""
     name = world.config.name
-    if isinstance(world, TrainableWorld):
+    if isinstance(world, Trainable):
         if name in LARGE_PRESETS:
             world.config = replace(world.config, curriculum=LARGE_PRESETS[name].world.curriculum)
         return world
@@ -72,14 +84,14 @@ def encoded(
 ) -> LatentStore:
     """The recordings of a store, or the first ``clips`` of each part, encoded for a stage of a world; ``cache`` is a
     folder to keep that in. A large world learns the captions by heart, and ``device`` is where it encodes."""
-    if not isinstance(world, TrainableWorld):
+    if not isinstance(world, Trainable):
         return LatentStore(store, world.codec, world.config, cache=cache, clips=clips)
     device = device or torch.device("cpu")
     codec = open_codec(world.path / "vae", device)
     latents = LargeLatentStore(store, codec, world.large, settings, cache, clips)
     del codec  # before the caption encoder needs the room
     tokens = caption_tokens(latents.captions, world.path, cache, device)
-    world.text = KnownCaptions(tokens, world.large.config.text_tokens, world.config.text.width)
+    world.know(KnownCaptions(tokens, world.large.config.text_tokens, world.config.text.width))
     return latents
 
 

@@ -55,9 +55,12 @@ class Attention(nn.Module):
 
     def split(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, KeyValue]:
         """Projections ``[B, N, D]``, normalised and split to heads."""
-        query, key = self.norm_q(query), self.norm_k(key)
-        query, key, value = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (query, key, value))
+        query, key, value = (self.by_head(y) for y in (self.norm_q(query), self.norm_k(key), value))
         return query, KeyValue(key, value)
+
+    def by_head(self, x: Tensor) -> Tensor:
+        """Tokens ``[B, N, D]`` as ``[B, heads, N, head]``."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Attention output ``[B, N, D]``; queries and keys were normalised and rotated in higher precision."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from world_model.config import WorldConfig
 from world_model.thinning import redundant_entry
 from world_model.transformer.block import KeyValue
-from world_model.transformer.rotary import grid_positions, rotary_table, rotate_all
+from world_model.transformer.rotary import grid_positions, rotary_table, rotate_into
 
 EMPTY = -1  # the time of an entry that holds nothing
 
@@ -36,7 +36,7 @@ class CacheView(NamedTuple):
 class HistoryCache:
     """Keys and values of all blocks for ``B`` slots; dimension 1 of ``key`` and ``value``, 0 of the times.
 
-    Entries are in order of time, empty ones first; the newest is the last.
+    A new entry takes the place of the one that it drives out, so entries are in no order; their times tell their age.
     """
 
     config: WorldConfig
@@ -46,6 +46,7 @@ class HistoryCache:
     slot_time: Tensor  # int64 [B, budget], the last latent that a compressed slot covers
     adjacent_time: Tensor  # int64 [B, window]
     _view: CacheView | None = None  # the newest one, until the entries change
+    _places: Tensor | None = None  # of its keys and values; new memory for each chunk would cost more than filling it
 
     @classmethod
     def empty(cls, config: WorldConfig, batch: int, like: Tensor) -> HistoryCache:
@@ -62,7 +63,9 @@ class HistoryCache:
 
     def clone(self) -> HistoryCache:
         """An independent copy."""
-        return replace(self, _view=None, **{name: getattr(self, name).clone() for name in self._tensors()})
+        return replace(
+            self, _view=None, _places=None, **{name: getattr(self, name).clone() for name in self._tensors()}
+        )
 
     def put_row(self, row: int, other: HistoryCache) -> None:
         """Take slot 0 of ``other`` as slot ``row``."""
@@ -99,8 +102,12 @@ class HistoryCache:
             for_slots.append(torch.zeros_like(per_token) if time is self.adjacent_time else per_token)
         table = torch.cat(tables, dim=-2)[:, :, None]  # one table per slot, shared by blocks and heads
         length = self.key.shape[3]
-        keys, values = self.key.new_empty(2, *self.key.shape[:3], length + room, self.key.shape[-1])
-        keys[:, :, :, :length] = rotate_all(self.key, table)
+        shape = (2, *self.key.shape[:3], length + room, self.key.shape[-1])
+        if self._places is None or self._places.shape != shape:
+            self._places = self.key.new_empty(shape)
+        keys, values = self._places
+        for place, key in zip(keys, self.key, strict=True):
+            rotate_into(place[:, :, :length], key, table)
         values[:, :, :, :length] = self.value
         return CacheView(now.clone(), room, keys, values, torch.cat(visible, dim=1), torch.cat(for_slots, dim=1))
 
@@ -127,40 +134,37 @@ class HistoryCache:
         self._view = None
         tokens = new[0].key.shape[2]
         for block, (key, value) in enumerate(new):
-            self.key[block, :, :, :tokens] = key
-            self.value[block, :, :, :tokens] = value
+            self.key[block, :, :, :tokens], self.value[block, :, :, :tokens] = key, value
         self.sink_time[:] = 0
 
     def push_adjacent(self, new: list[KeyValue], times: Tensor) -> None:
-        """Append clean latents at ``times [B, n]``; the oldest leave the window."""
+        """Take in clean latents at ``times [B, n]``; each takes the place of the one that leaves the window."""
         self._view = None
-        window = self.config.memory.adjacent_latents
-        size = self.key.shape[3] - self._adjacent_start()
-        start = self._adjacent_start()
-        for store, part in ((self.key, 0), (self.value, 1)):
-            tokens = torch.stack([pair[part] for pair in new])
-            store[:, :, :, start:] = torch.cat([store[:, :, :, start:], tokens.to(store.dtype)], dim=3)[:, :, :, -size:]
-        self.adjacent_time = torch.cat([self.adjacent_time, times], dim=1)[:, -window:]
+        window, tokens = self.config.memory.adjacent_latents, self.config.token_grid[0] * self.config.token_grid[1]
+        times = times[:, -window:]
+        places = times.remainder(window)
+        self.adjacent_time.scatter_(1, places, times)
+        newest = [KeyValue(*(part[:, :, -places.shape[1] * tokens :] for part in pair)) for pair in new]
+        self._write(newest, self._adjacent_start() + _tokens_at(places, tokens), torch.ones_like(times[:, 0]).bool())
 
     def push_slot(self, new: list[KeyValue], time: Tensor, due: Tensor) -> None:
-        """Append one compressed slot that ends at ``time [B]``, where ``due [B]``; thin the history if it is full."""
+        """Take in one compressed slot that ends at ``time [B]``, where ``due [B]``; when the memory is full, it takes
+        the place of the one that the thinned history can spare."""
         self._view = None
-        budget = self.config.memory.budget_slots
-        if not budget or not bool(due.any()):
+        if not self.config.memory.budget_slots or not bool(due.any()):
             return
+        times, order = torch.cat([self.slot_time, time[:, None]], dim=1).sort(dim=1, stable=True)
+        places = order.gather(1, redundant_entry(times)[:, None])
+        self.slot_time[due] = self.slot_time.scatter(1, places, time[:, None])[due]
         small = self.config.memory_grid[0] * self.config.memory_grid[1]
-        start, end = self._sink_tokens(), self._adjacent_start()
-        times = torch.cat([self.slot_time, time[:, None]], dim=1)
-        dropped = torch.where(due, redundant_entry(times), budget)
-        order = torch.arange(budget, device=time.device)
-        order = order + order.ge(dropped[:, None])
-        self.slot_time = times.gather(1, order)
-        index = (order[:, :, None] * small + torch.arange(small, device=time.device)).flatten(1)
+        self._write(new, self._sink_tokens() + _tokens_at(places, small), due)
+
+    def _write(self, new: list[KeyValue], places: Tensor, rows: Tensor) -> None:
+        """Write tokens of every block, ``[B, heads, N, head]``, to ``places [B, N]`` of the rows where ``rows [B]``."""
+        chosen = rows.nonzero()
         for store, part in ((self.key, 0), (self.value, 1)):
-            tokens = torch.stack([pair[part] for pair in new]).to(store.dtype)
-            both = torch.cat([store[:, :, :, start:end], tokens], dim=3)
-            expanded = index[None, :, None, :, None].expand(*both.shape[:3], -1, both.shape[-1])
-            store[:, :, :, start:end] = both.gather(3, expanded)
+            tokens = torch.stack([pair[part] for pair in new])[:, rows]
+            store[:, chosen, :, places[rows]] = tokens.permute(1, 3, 0, 2, 4).to(store.dtype)
 
     def _segments(self) -> list[tuple[Tensor, tuple[int, int]]]:
         grid = self.config.token_grid
@@ -174,4 +178,9 @@ class HistoryCache:
         return self._sink_tokens() + self.config.memory.budget_slots * small
 
     def _tensors(self) -> list[str]:
-        return [item.name for item in fields(self) if item.name not in ("config", "_view")]
+        return [item.name for item in fields(self) if item.name not in ("config", "_view", "_places")]
+
+
+def _tokens_at(places: Tensor, size: int) -> Tensor:
+    """The tokens of entries of ``size`` tokens at ``places [B, n]``: int64 ``[B, n * size]``."""
+    return (places[..., None] * size + torch.arange(size, device=places.device)).flatten(-2)

@@ -31,11 +31,14 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
     return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
 
 
-def rotate_all(x: Tensor, table: Tensor) -> Tensor:
-    """`rotate` in one pass over memory, as a product of complex numbers, for tensors that are large; float32, and
-    without bf16 gradients."""
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * torch.complex(*table)).flatten(-2)
+def rotate_into(out: Tensor, x: Tensor, table: Tensor) -> None:
+    """Write `rotate` of ``x`` to ``out`` in one pass over memory, as a product of complex numbers, for tensors that are
+    large; float32, and without gradients."""
+    turn, pairs = torch.complex(*table), torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    if out.dtype == torch.float32:
+        torch.mul(pairs, turn, out=torch.view_as_complex(out.unflatten(-1, (-1, 2))))
+    else:
+        out.copy_(torch.view_as_real(pairs * turn).flatten(-2))
 
 
 def grid_positions(times: Tensor, grid: tuple[int, int]) -> Tensor:

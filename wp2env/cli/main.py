@@ -113,6 +113,7 @@ COMMANDS = (
   wp2 train doom --stage few_step --data data/train --out runs/two --start runs/longer --set "few_step.blocks=[16, 16]"
   wp2 train doom --stage stable_forcing --data data/train --out runs/sf --start runs/two --teacher runs/all/history
   wp2 train doom --stage navigation --data data/sekai --out runs/large --start worlds/start   # from `wp2 convert`
+  wp2 train doom --stage navigation --expert high --data data/sekai --out runs/high --start worlds/pair   # of two
   wp2 demo --world runs/all/stable_forcing/world
   torchrun --standalone --nproc-per-node 2 -m wp2env.cli train doom --curriculum --data data/train --out runs/all
   The same command again continues a run that was interrupted. Several processes, started by torchrun or accelerate

@@ -17,7 +17,7 @@ EPISODES = 10
 def evaluation(reached: int, episodes: int = EPISODES) -> Evaluation:
     """The first ``reached`` episodes succeed, in 5 steps; the others take 48."""
     success = np.arange(episodes) < reached
-    return Evaluation(np.arange(episodes), success.astype(float), np.where(success, 5, 48), success)
+    return Evaluation(np.arange(episodes), np.where(success, 5, 48), success.astype(float)[:, None], success[:, None])
 
 
 def played(reached: int, filmed: int = 2, frames: int = 6) -> Played:

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from world_model.acceleration.quantised import LARGEST, Int8Linear
 from world_model.config import to_json
 from world_model.large.denoise import evaluate
 from world_model.large.folder import LargeWorld, load_large_world
-from world_model.large.int8 import LARGEST, Int8Linear
 from world_model.large.tensor_files import TensorFiles
 
 

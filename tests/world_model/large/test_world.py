@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from world_model.acceleration.quantised import Int8Linear
 from world_model.checkpoint import load_world
 from world_model.config import to_json
 from world_model.large import LARGE_PRESETS, world
 from world_model.large.folder import LargeWorld
-from world_model.large.int8 import Int8Linear
 from world_model.large.swapping import SwappedExperts
 
 

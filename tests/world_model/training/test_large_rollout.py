@@ -13,6 +13,7 @@ from world_model.large.captions import KnownCaptions
 from world_model.large.conditioning import small_video
 from world_model.large.expert import Expert
 from world_model.large.folder import LargeWorld
+from world_model.large.pair import TrainablePair
 from world_model.large.rollout import LargeRollout, few_step_chunk
 from world_model.large.trainable import TrainableWorld
 from world_model.training.large_rollout import student_of
@@ -24,15 +25,19 @@ def draw(seed, *shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture
-def world(single, lively_experts):
-    large = LargeWorld(replace(single, clean_picture=False), "fast")
-    plain = lively_experts(replace(large, variant="ar"))["only"]
-    world = TrainableWorld(large, plain).with_blocks((28, 28, 36, 36))
+@pytest.fixture(params=["one", "two"])
+def world(request, single, toy, lively_experts):
+    """A distilled world of one expert, or of two."""
+    large = LargeWorld(toy if request.param == "two" else replace(single, clean_picture=False), "fast")
+    plain = lively_experts(replace(large, variant="ar")).items()
+    experts = {name: TrainableWorld(large, expert, expert=name) for name, expert in plain}
+    world = TrainablePair(large, experts) if len(experts) > 1 else experts["only"]
+    world = world.with_blocks((28, 28, 36, 36))
     with torch.no_grad():
-        for heads in world.parallel_decoder.parameters():
-            heads += 0.1 * torch.randn(heads.shape, generator=torch.Generator().manual_seed(2))
-    world.text = KnownCaptions([draw(8, 3, 8), draw(9, 2, 8)], 4, 8)
+        for expert in world.experts.values():
+            for heads in expert.parallel_decoder.parameters():
+                heads += 0.1 * torch.randn(heads.shape, generator=torch.Generator().manual_seed(2))
+    world.know(KnownCaptions([draw(8, 3, 8), draw(9, 2, 8)], 4, 8))
     return world.eval()
 
 
@@ -59,18 +64,18 @@ def batch(student):
 
 
 def released(world):
-    """The world's network as a rollout has it, with fused heads."""
-    large = world.large
-    expert = Expert(large.config, few_step=True)
-    tensors = {name: value for name, value in world.state_dict().items() if not name.startswith("parallel_decoder.")}
-    expert.load_state_dict(tensors | world.fused_head())
-    return expert.eval().requires_grad_(False)
+    """The world's networks as a rollout has them, with fused heads."""
+    experts = {name: Expert(world.large.config, few_step=True) for name in world.experts}
+    for name, expert in experts.items():
+        expert.load_state_dict(dict(world.experts[name].released(torch.float32)))
+        expert.eval().requires_grad_(False)
+    return experts
 
 
 @torch.no_grad()
 def test_a_student_rolls_out_as_the_released_world_does(world, student, batch, blocks):
     rollout = student.roll_out(batch, START, [0, 3])
-    theirs = LargeRollout({"only": released(world)}, batch["condition"], batch["coarse_condition"][:, ::2])
+    theirs = LargeRollout(released(world), batch["condition"], batch["coarse_condition"][:, ::2])
     encoder = decoder = None
     for first in range(0, LATENTS, N):
         where = slice(first, first + N)
@@ -98,9 +103,10 @@ def test_a_replay_repeats_the_rollout_with_gradients(world, student, batch):
     world.requires_grad_(True).zero_grad()
     for _, clean in student.replay(batch, rollout):
         clean.square().mean().backward()
-    assert world.parallel_decoder.weight.grad.abs().sum() > 0
-    assert world.transformer.blocks[0].action.out.weight.grad.abs().sum() > 0
-    assert world.transformer.head.weight.grad is None
+    last = list(world.experts.values())[-1]  # of two that of the low noise levels
+    assert last.parallel_decoder.weight.grad.abs().sum() > 0
+    assert last.transformer.blocks[0].action.out.weight.grad.abs().sum() > 0
+    assert last.transformer.head.weight.grad is None
 
 
 @torch.no_grad()

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
+from safetensors.torch import load_file
 
 from world_model.checkpoint import load_world
-from world_model.config import CurriculumConfig, FewStepConfig, FlowConfig, StableForcingConfig, TrainingConfig, to_json
+from world_model.config import FewStepConfig
 from world_model.controls import StructuredCaption
-from world_model.data.joined import JoinedStore
-from world_model.large import world as large_world
-from world_model.large.base_models import NEW, diffusers_name
-from world_model.large.denoise import evaluate
 from world_model.large.few_step import calls_of, grid_levels
-from world_model.large.folder import LargeWorld, convert, read_large_world
-from world_model.large.names import PATCH, published_name, published_shape
+from world_model.large.folder import read_large_world
 from world_model.large.trainable import open_trainable
-from world_model.training import cli, large_rollout, worlds
+from world_model.training import cli
 from world_model.training.autoregressive import AutoregressiveStage
 from world_model.training.few_step import FewStepStage
 from world_model.training.history import HistoryStage
@@ -33,84 +25,15 @@ from world_model.training.losses import read_losses
 from world_model.training.navigation import NavigationStage
 from world_model.training.stages import FORCING_STAGES, LARGE_STAGES
 
-HASTY = TrainingConfig(
-    batch=2, frames=4, history=12, caption_rate=0.0, warmup_steps=1, learning_rate=1e-2, checkpoint_minutes=0.0
-)
-
-
-class Codec(nn.Module):
-    """The toy codec as a module, with what tells its device."""
-
-    def __init__(self, blocks) -> None:
-        super().__init__()
-        self.encode, self.decode = blocks.encode, blocks.decode
-        self.register_buffer("latent_mean", torch.zeros(1))
-
-
-def tokens_of(text: str) -> torch.Tensor:
-    """Tokens ``[L, 8]`` that tell texts apart."""
-    return torch.randn(2 + len(text) % 2, 8, generator=torch.Generator().manual_seed(len(text)))
-
 
 @pytest.fixture
-def start(single, lively_experts, blocks, tmp_path, monkeypatch):
-    """A large world's folder made of weights in the format of public video models that know no start picture; the codec
-    and the caption encoder are stand-ins."""
-    stages = {name: HASTY for name in ("navigation", "frame_query", "history", "autoregressive")}
-    stages["few_step"] = FewStepConfig(**vars(HASTY) | {"blocks": (64, 64), "guidance": 2.0})
-    forcing = {"start": 4, "frames": 4, "clips": 2, "growth_steps": 1, "evaluations": (2,), "ratio": 2}
-    stages["stable_forcing"] = StableForcingConfig(
-        batch=2, warmup_steps=1, learning_rate=1e-3, checkpoint_minutes=0.0, guidance=2.0, **forcing
-    )
-    curriculum, flow = replace(CurriculumConfig(), **stages), FlowConfig(shift=5.0, history_noise=0.0)
-    config = replace(single, world=replace(single.world, curriculum=curriculum, flow=flow))
-    large, tensors = LargeWorld(config, "base"), {}
-    for ours, value in lively_experts(large)["only"].state_dict().items():
-        name = published_name(ours)
-        if not re.fullmatch(NEW, name):
-            shape = published_shape(name, tuple(value.shape), config.world.transformer.patch)
-            tensors[diffusers_name(name)] = value.reshape(shape).clone()
-    tensors[PATCH] = tensors[PATCH][:, : config.world.codec.latent_channels].clone()
-    save_file(tensors, tmp_path / "wan.safetensors")
-    convert(tmp_path / "wan.safetensors", tmp_path / "start", large, dtype=torch.float32)
-    (tmp_path / "start" / "vae").mkdir()
-    for module in (worlds, large_world, large_rollout):
-        monkeypatch.setattr(module, "open_codec", lambda place, device: Codec(blocks))
-    for module in (worlds, large_world):
-        monkeypatch.setattr(module, "open_text", lambda *given: tokens_of)
-    return tmp_path / "start"
-
-
-@pytest.fixture
-def stage_of(wide_stripes, tmp_path):
-    def make(kind, world, settings=HASTY):
-        latents = worlds.encoded(world, JoinedStore([wide_stripes.path]), settings, tmp_path / "cache")
-        return kind(world, latents, settings).eval()
-
-    return make
-
-
-@pytest.fixture
-def train(wide_stripes, tmp_path):
-    def run(*words: str) -> None:
-        parser = argparse.ArgumentParser()
-        cli.add_arguments(parser)
-        common = ("--data", str(wide_stripes.path), "--out", str(tmp_path / "run"), "--device", "cpu")
-        cli.main(parser.parse_args([*common, *words]))
-
-    return run
-
-
-def base_velocity(world, batch, levels):
-    """What the base model says of a window, without actions, memory or the picture's channels."""
-    noisy = (1 - levels[..., None, None, None]) * batch["latents"] + levels[..., None, None, None] * batch["noise"]
-    nothing = torch.cat([noisy, torch.zeros_like(batch["condition"])], dim=2)
-    text = world.text(batch["codes"][:, 0])
-    return evaluate(world, nothing, 1000 * levels, 0, None, text)[0]
+def start(single, base_folder):
+    """The folder of a world of one expert that starts from public video weights."""
+    return base_folder(single, blocks=(64, 64))
 
 
 @torch.no_grad()
-def test_the_first_step_of_navigation_is_the_base_model(start, stage_of):
+def test_the_first_step_of_navigation_is_the_base_model(start, stage_of, base_velocity):
     stage = stage_of(NavigationStage, open_trainable(start))
     network, seen = stage.world.transformer, []
     velocity = network.velocity
@@ -130,7 +53,9 @@ def test_the_first_step_of_navigation_is_the_base_model(start, stage_of):
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", [AutoregressiveStage, HistoryStage])
-def test_the_first_step_of_a_first_chunk_is_the_base_model_and_memory_its_small_video(start, stage_of, kind):
+def test_the_first_step_of_a_first_chunk_is_the_base_model_and_memory_its_small_video(
+    start, stage_of, base_velocity, kind
+):
     stage = stage_of(kind, open_trainable(start))
     batches = [stage.batch(step_generator(3, step), step) for step in range(12)]
     first = next(batch for batch in batches if int(batch["first_target"]) == 0 and batch["codes"].shape[1] == 1)
@@ -209,16 +134,10 @@ def test_a_teacher_of_another_codec_is_refused(start, train, tmp_path):
         train(*words, "--steps", "1")
 
 
-def test_a_world_of_two_experts_does_not_learn(start, toy):
-    (start / "config.json").write_text(to_json(LargeWorld(toy, "ar")))
-    with pytest.raises(ValueError, match="between 2 experts, and only worlds of one can be trained"):
-        open_trainable(start)
-
-
 @torch.no_grad()
-def test_a_new_student_is_its_teacher_where_blocks_begin_and_keeps_what_is_given(start, stage_of):
+def test_a_new_student_is_its_teacher_where_blocks_begin_and_keeps_what_is_given(start, stage_of, hasty):
     world = open_trainable(start).as_variant("fast")
-    stage = stage_of(FewStepStage, world.with_blocks((64, 64)), FewStepConfig(**vars(HASTY)))
+    stage = stage_of(FewStepStage, world.with_blocks((64, 64)), FewStepConfig(**vars(hasty)))
     batches = [stage.batch(step_generator(3, step), step) for step in range(12)]
     for first in (0, 12):
         batch = next(batch for batch in batches if int(batch["first_target"]) == first)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from world_model import acceleration
-from world_model.acceleration import Float8Linear, GraphedCalls, Int8Linear, Techniques, accelerated
+from world_model.acceleration import Techniques, accelerated, graphs, network
+from world_model.acceleration.graphs import GraphedCalls
+from world_model.acceleration.quantised import Float8Linear, Int8Linear
 from world_model.checkpoint import load_world
 
 EXACT = Techniques(fused_projections=True, cached_text=True)
@@ -24,7 +24,7 @@ def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
 @pytest.fixture
 def eager(monkeypatch):
     """Blocks are traced as for compilation, and run without a compiler."""
-    monkeypatch.setattr(acceleration, "BACKEND", "eager")
+    monkeypatch.setattr(network, "BACKEND", "eager")
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,16 @@ def test_weights_are_shared_as_long_as_their_precision_stays(tiny_world):
     assert accelerated(tiny_world, Techniques()).transformer.blocks[0].ffn[0].weight.data_ptr() == plain.data_ptr()
 
 
-@pytest.mark.parametrize(("kind", "most"), [(Int8Linear, 0.01), (Float8Linear, 0.06)])
+@pytest.mark.parametrize(("kind", "most"), [(Int8Linear.of, 0.01), (Float8Linear, 0.06)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_quantised_layers_stay_near_the_layer(kind, most, dtype):
+@pytest.mark.parametrize("width", [64, 24])  # the kernel for CPUs would crash on the second
+def test_quantised_layers_stay_near_the_layer(kind, most, dtype, width):
+    if kind is Float8Linear and width % 16:
+        pytest.skip("float8 products take widths that divide by 16")
     torch.manual_seed(0)
-    layer = nn.Linear(64, 48).requires_grad_(False)
+    layer = nn.Linear(width, 48).requires_grad_(False)
     layer.weight[3] = 0.0
-    x = torch.randn(2, 5, 64)
+    x = torch.randn(2, 5, width)
     found = kind(layer.to(dtype))(x.to(dtype))
     assert found.dtype == dtype and found.shape == (2, 5, 48)
     assert distance(found.float(), layer.float()(x)) < most
@@ -94,7 +97,7 @@ def test_quantised_layers_stay_near_the_layer(kind, most, dtype):
 def test_quantised_weights_take_a_byte_each(tiny_world):
     block = accelerated(tiny_world, Techniques(int8=True)).transformer.blocks[0]
     layers = [module for module in block.modules() if isinstance(module, Int8Linear)]
-    assert len(layers) == 11 and all(layer.weight.dtype == torch.int8 for layer in layers)
+    assert len(layers) == 11 and all(layer.codes.dtype == torch.int8 for layer in layers)
     assert [name for name, module in block.named_modules() if isinstance(module, nn.Linear)] == ["action.hidden"]
 
 
@@ -105,7 +108,7 @@ def test_a_graph_is_recorded_once_for_each_shape_and_reads_new_inputs(tiny_world
         recorded.append(run)
         return run
 
-    monkeypatch.setattr(acceleration, "record", played)
+    monkeypatch.setattr(graphs, "record", played)
     world = accelerated(tiny_world, EXACT)
     world.transformer.forward = GraphedCalls(world.transformer.forward)
     wanted, found = (roll(begin(each), 6) for each in (tiny_world, world))
@@ -140,9 +143,3 @@ def test_techniques_together_run_the_bundled_world(begin):
     stream = begin(accelerated(load_world("doom"), techniques), 1)
     rows = torch.zeros(1, stream.latents_per_chunk, 6)
     assert stream.step(rows).shape == (1, stream.latents_per_chunk * stream.frames_per_latent, 64, 64, 3)
-
-
-def test_a_large_world_is_not_accelerated():
-    large = SimpleNamespace(name="worldplay2-14b", device=torch.device("cpu"))
-    with pytest.raises(ValueError, match="worldplay2-14b is a large world.*dtype='int8'"):
-        accelerated(large, Techniques(int8=True))

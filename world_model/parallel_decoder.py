@@ -8,6 +8,7 @@ The heads being linear, any stretch of that walk is one linear layer, too.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import lru_cache
 
 import torch
@@ -37,7 +38,12 @@ class ParallelDecoder(nn.Module):
     @property
     def levels(self) -> Tensor:
         """Where the heads' intervals begin, and 0: float32 ``[N + 1]``."""
-        return head_levels(self.blocks, self.fused, self.shift).to(self.bias.device)
+        return self.levels_on_cpu.to(self.bias.device)
+
+    @property
+    def levels_on_cpu(self) -> Tensor:
+        """The same for whoever reads the numbers: no GPU is waited for."""
+        return head_levels(self.blocks, self.fused, self.shift)
 
     def velocity(self, features: Tensor, interval: Tensor) -> Tensor:
         """Velocities ``[B, T, P, O]`` of one interval per latent, int64 ``[B, T]``, from features ``[B, T, P, D]``."""
@@ -49,7 +55,9 @@ class ParallelDecoder(nn.Module):
         first, last = self.intervals.start, self.intervals.stop
         weight, bias = running_heads(self.weight, self.bias, self.levels[first : last + 1])
         start, end = start - first, end - first
-        with torch.autocast(features.device.type, enabled=False):  # the late steps are small: bf16 would lose them
+        kind = features.device.type  # "meta" knows no autocast
+        with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+            # The late steps are small: bf16 would lose them.
             return _linear(features.float(), weight[end] - weight[start], bias[end] - bias[start])
 
     def block(self, start: int, end: int) -> tuple[Tensor, Tensor]:

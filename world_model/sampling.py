@@ -84,7 +84,7 @@ def evaluations_of(world: World, count: int | None = None) -> list[Evaluation]:
         weight = torch.cat([torch.zeros_like(head.weight), head.weight])
         bias = torch.cat([torch.zeros_like(head.bias), head.bias])
         return [Evaluation(a, a, b, weight, bias) for a, b in zip(levels, levels[1:], strict=False)]
-    levels, bounds = decoder.levels.tolist(), decoder.bounds(count)
+    levels, bounds = decoder.levels_on_cpu.tolist(), decoder.bounds(count)
     return [
         Evaluation(levels[start], levels[end - 1], levels[end], *decoder.block(start, end))
         for start, end in zip(bounds, bounds[1:], strict=False)

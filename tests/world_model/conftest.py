@@ -85,6 +85,13 @@ def roll() -> Callable[..., Tensor]:
     return steps
 
 
+@pytest.fixture(scope="session")
+def tolerance() -> float:
+    """How far measured bytes may be from planned ones, as a share: more on CPUs whose convolutions of bf16 unfold their
+    input, which a plan does not know."""
+    return 0.03 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else 0.1
+
+
 @pytest.fixture
 def allocated():
     """Measures the most bytes that the CPU's allocator had handed out at once during a call, beyond those before."""

@@ -70,14 +70,14 @@ def remember(expert: Expert, history: History, sink: int, adjacent: int, known_f
     full = _grid(history.latents, network.patch)
     grids = [full] * len(sinks) + [_grid(history.small, network.patch)] * len(slots) + [full] * adjacent
     device = history.latents.device
-    sizes = torch.tensor([rows * columns for rows, columns in grids], device=device)
+    sizes = torch.tensor([rows * columns for rows, columns in grids])
     places = [grid_positions(torch.tensor([float(time)]), grid) for time, grid in zip(times, grids, strict=True)]
     return Memory(
         tokens=torch.cat(pieces, dim=1),
-        group=torch.arange(len(times), device=device).repeat_interleave(sizes),
+        group=torch.arange(len(times)).repeat_interleave(sizes).to(device),
         positions=torch.cat(places).to(device),
         rows=history.rows[:, times],
-        rank=torch.tensor(ranks, device=device).repeat_interleave(sizes),
+        rank=torch.tensor(ranks).repeat_interleave(sizes).to(device),
     )
 
 
@@ -121,7 +121,8 @@ def extend_cache(
     if context is None:
         table = rotary_table(memory.positions, expert.transformer.head_width)
         context = [KeyValue(rotate(pair.key, table), pair.value) for pair in new]
-    lasting = before + int((memory.rank < ADJACENT).sum())
+    rows, columns = _grid(history.latents, expert.transformer.patch)
+    lasting = before + count - adjacent * rows * columns
     return MemoryCache(context, history.small.shape[1], lasting)
 
 

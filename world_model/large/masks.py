@@ -70,7 +70,7 @@ def bidirectional(config: WorldConfig, latents: int, first_target: int) -> Layou
         return bool(first_target) or SINK not in (query[0], key[0]) or query == key  # nothing is before the first clip
 
     layout = _layout(config, frames, adjacent, tuple(range(first_target, latents)), sees)
-    return replace(layout, mask=None) if first_target else layout
+    return replace(layout, allowed=None) if first_target else layout
 
 
 def frame_query(config: WorldConfig, latents: int, queried: tuple[int, ...]) -> Layout:

@@ -56,7 +56,7 @@ class JoinedDecoders:
 
     def __init__(self, decoders: Sequence[ParallelDecoder]) -> None:
         self.decoders = decoders
-        self.levels = decoders[0].levels
+        self.levels_on_cpu = decoders[0].levels_on_cpu
 
     def bounds(self, evaluations: int) -> list[int]:
         """The intervals at which so many evaluations of a chunk begin, and how many there are.

@@ -1,19 +1,15 @@
-"""What a large world needs of each GPU's memory, found without one: nothing here holds a number.
+"""What generating with a large world needs of each GPU's memory, found without one: nothing here holds a number.
 
-Weights, gradients and optimiser state are counted from the modules on the meta device. Activations are not a formula:
-the real modules run there forward and, in training, backward, and the bytes that are alive at once are followed, with
-attention in torch's fused form, which keeps its inputs, its output and one float32 per query.
-
-Training is divided among GPUs as in `training.sharding`, with bf16 computation: what is one value per parameter is
-split for the matrices of the blocks and whole for the little else; a GPU holds the block that it computes and the next
-one whole, and every GPU has a batch, hence activations, of its own. A rollout is divided as in `parallel`: the GPUs
-have one batch together, and each a part of every block and of the key-value cache.
+Weights are counted from the modules on the meta device. Activations are not a formula: the real modules run there, and
+the bytes that are alive at once are followed, with attention in torch's fused form, which keeps its inputs, its output
+and one float32 per query. A rollout is divided as in `parallel`: the GPUs have one batch together, and each a part of
+every block and of the key-value cache. What training needs is found in the same way, in `training.memory_plan`.
 """
 
 from __future__ import annotations
 
 import weakref
-from contextlib import nullcontext
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +19,6 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.checkpoint import checkpoint
 
 from world_model.controls import ACTION_DIM
 from world_model.large.compressor import REACH, TEMPORAL_STRIDE
@@ -36,10 +31,7 @@ from world_model.large.parallel import Share, check_split, split, split_axis
 from world_model.transformer import Conditioning, KeyValue
 
 PRESETS = LARGE_PRESETS
-STAGES = ("navigation", "autoregressive")  # bidirectional over a clip; teacher forcing over [memory | targets]
-MASTER, COMPUTE = torch.float32, torch.bfloat16  # what is updated, what is multiplied
-ADAMW_MOMENTS = 2  # values of AdamW's state per parameter
-GATHERED_BLOCKS = 2  # whole on every GPU: the one at work and the one being fetched
+MASTER, COMPUTE = torch.float32, torch.bfloat16  # what is updated, and what codecs have; what is multiplied
 CODECS = {8: 126_892_531, 16: 704_688_668}  # parameters of Wan2.1's and Wan2.2's, by their spatial factor
 CAPTION_ENCODER = 5_680_910_336  # parameters of umT5-XXL's
 
@@ -72,28 +64,6 @@ class Plan:
         return sum(item.per_gpu(self.gpus) for item in self.items)
 
 
-class Sizes(NamedTuple):
-    """How many parameters networks have."""
-
-    all: int
-    split: int  # in the matrices of the blocks
-    gathered: int  # of these in the largest block
-
-    def each(self, what: str, size: int) -> Item:
-        """What takes ``size`` bytes for each parameter."""
-        return Item(what, size * self.all, size * self.split)
-
-    def computing(self, gpus: int) -> tuple[Item, Item]:
-        """What computation adds in training: bf16 copies of weights that are whole, and on several GPUs blocks that
-        come and gradients that go, which are averaged in float32."""
-        whole = self.all - self.split if gpus > 1 else self.all
-        passing = (GATHERED_BLOCKS + 1) * COMPUTE.itemsize + MASTER.itemsize if gpus > 1 else 0
-        return (
-            Item("weights in bf16", whole * COMPUTE.itemsize),
-            Item("gathered blocks and gradients", passing * self.gathered),
-        )
-
-
 def latents_of(config: LargeConfig, frames: int) -> int:
     """Latents of a video of ``frames`` frames.
 
@@ -104,7 +74,7 @@ def latents_of(config: LargeConfig, frames: int) -> int:
     latents = (frames + factor - 1) // factor
     if frames < 1 or (frames + factor - 1) % factor or latents % chunk:
         low = max(1, latents // chunk)
-        near = " or ".join(str(factor * chunk * count - factor + 1) for count in (low, low + 1))
+        near = " or ".join(str(frames_of(config, chunk * count)) for count in (low, low + 1))
         raise ValueError(
             f"{frames} frames are no whole number of chunks of {chunk} latents, of which the first is "
             f"{factor * (chunk - 1) + 1} frames and the others {factor * chunk}; give {near}"
@@ -112,28 +82,9 @@ def latents_of(config: LargeConfig, frames: int) -> int:
     return latents
 
 
-def plan_training(
-    config: LargeConfig, stage: str, latents: int, gpus: int = 1, batch: int = 1, recompute: bool = True
-) -> Plan:
-    """The memory to train one network on clips of ``latents`` latents, ``batch`` of them on each GPU.
-
-    With ``recompute`` the blocks' activations are computed again in the backward pass (checkpointing). On one GPU
-    nothing is gathered; there all weights have a copy in bf16 instead.
-    """
-    expert = on_meta(config, recompute=recompute)
-    sizes = sizes_of(expert)
-    with FusedAttention(), Peak(expert) as peak:
-        loss, tokens = training_loss(expert, stage, latents, batch)
-        loss.backward()
-    items = (
-        sizes.each("weights", MASTER.itemsize),
-        sizes.each("gradients", MASTER.itemsize),
-        sizes.each("optimiser (AdamW)", ADAMW_MOMENTS * MASTER.itemsize),
-        sizes.each("averaged weights", MASTER.itemsize),
-        *sizes.computing(gpus),
-        Item("activations", peak.bytes),
-    )
-    return Plan(sizes.all, tokens, gpus, items)
+def frames_of(config: LargeConfig, latents: int) -> int:
+    """Frames of a video of ``latents`` latents, the first of which is one frame."""
+    return config.world.codec.temporal_factor * (latents - 1) + 1
 
 
 def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 1, few_step: bool = True) -> Plan:
@@ -147,7 +98,7 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
     check_split(config, gpus)
     few_step = few_step and bool(calls_of(config))  # a preset that nothing was distilled from yet has no heads for it
     expert, experts = on_meta(config, few_step), len(config.experts)  # training has one at a time
-    count = sizes_of(expert).all
+    count = sum(value.numel() for value in expert.parameters())
     divided = sum(value.numel() for name, value in expert.named_parameters() if split_axis(name) is not None)
     expert = split(expert, Share(0, gpus))
     history = latents - config.world.chunk_latents
@@ -155,9 +106,9 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
     kept = key_values(expert, batch, cached_tokens(config, history))
     context = key_values(expert, batch, cached_tokens(config, history) + own) if history else None
     with torch.no_grad(), FusedAttention():
-        with Peak(expert) as denoising:
+        with Peak() as denoising:
             denoise_chunk(expert, latents, batch, context)
-        with Peak(expert) as growing:
+        with Peak() as growing:
             if history:
                 grow_cache(expert, history, batch)
     cache = experts * (_bytes_of(kept) + _bytes_of(context))  # and its copy with room
@@ -165,27 +116,16 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
         Item("weights", experts * count * COMPUTE.itemsize, experts * divided * COMPUTE.itemsize),
         Item("activations", max(denoising.bytes, growing.bytes)),
         Item("key-value cache", gpus * cache, gpus * cache),
-        Item("codec", CODECS[config.world.codec.spatial_factor] * COMPUTE.itemsize),
+        Item("codec", CODECS[config.world.codec.spatial_factor] * MASTER.itemsize),
         Item("caption encoder", CAPTION_ENCODER * COMPUTE.itemsize),
     )
     return Plan(experts * count, cached_tokens(config, history) + own, gpus, items)
 
 
-def on_meta(config: LargeConfig, few_step: bool = False, recompute: bool = False) -> Expert:
+def on_meta(config: LargeConfig, few_step: bool = False) -> Expert:
     """An expert without numbers, in the precision of its computation."""
     with torch.device("meta"):
-        expert = Expert(config, few_step).to(COMPUTE)
-    if recompute:
-        network = expert.transformer
-        network.blocks = nn.ModuleList(RecomputedBlock(block) for block in network.blocks)
-    return expert
-
-
-def sizes_of(expert: Expert) -> Sizes:
-    """Parameters of an expert."""
-    matrices = {id(matrix) for matrix in expert.transformer.block_matrices()}
-    blocks = [sum(x.numel() for x in block.parameters() if id(x) in matrices) for block in expert.transformer.blocks]
-    return Sizes(sum(value.numel() for value in expert.parameters()), sum(blocks), max(blocks))
+        return Expert(config, few_step).to(COMPUTE)
 
 
 def cached_tokens(config: LargeConfig, history: int) -> int:
@@ -195,30 +135,6 @@ def cached_tokens(config: LargeConfig, history: int) -> int:
     (rows, columns), memory = config.world.token_grid, config.world.memory
     small = (rows // SHRINK) * (columns // SHRINK)
     return (memory.sink_latents + memory.adjacent_latents) * rows * columns + history // TEMPORAL_STRIDE * small
-
-
-def training_loss(expert: Expert, stage: str, latents: int, batch: int) -> tuple[Tensor, int]:
-    """A loss that has the shapes of a stage's, with everything that leads to it; and the number of tokens read."""
-    config, network = expert.config, expert.transformer
-    world, memory = config.world, config.world.memory
-    grid = world.token_grid
-    noisy = _latents(expert, batch, latents)
-    tokens, groups = network.embed_latents(noisy), latents
-    own, mask = tokens.shape[1], None
-    if stage == "autoregressive":
-        past = latents - world.chunk_latents
-        history, small = _latents(expert, batch, past), _latents(expert, batch, past // TEMPORAL_STRIDE, SHRINK)
-        clean = network.embed_latents(history)
-        compressed = network.embed_latents(small) + expert.compressor(history)
-        sink = clean[:, : memory.sink_latents * grid[0] * grid[1]]
-        tokens = torch.cat([sink, compressed, clean, tokens], dim=1)
-        groups += past + past // TEMPORAL_STRIDE + memory.sink_latents
-        mask = torch.ones(1, 1, tokens.shape[1], tokens.shape[1], dtype=torch.bool, device=tokens.device)
-    given, positions = _steer(expert, batch, tokens.shape[1], groups)
-    hidden, _ = network(tokens, given, positions, mask)
-    velocity = network.velocity(hidden[:, -own:], given.time[:, -latents:], grid)
-    target = torch.zeros_like(velocity)
-    return (velocity - target).square().mean(), tokens.shape[1]
 
 
 def denoise_chunk(expert: Expert, latents: int, batch: int, context: list[KeyValue] | None) -> None:
@@ -288,40 +204,43 @@ def _steer(expert: Expert, batch: int, tokens: int, groups: int) -> tuple[Condit
     return given, torch.zeros(tokens, 3, device=_device(expert))
 
 
-class RecomputedBlock(nn.Module):
-    """A block that keeps its input alone and runs again in the backward pass."""
-
-    def __init__(self, block: nn.Module) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, x: Tensor, *given: Any) -> Any:
-        # The second run happens inside `backward`, which no mode of ours reaches.
-        modes = nullcontext(), FusedAttention() if x.is_meta else nullcontext()
-        return checkpoint(self.block, x, *given, use_reentrant=False, context_fn=lambda: modes)
-
-
 class Peak(TorchDispatchMode):
-    """Follows the storages that come into being inside it; ``bytes`` is the most that was alive at once.
+    """Follows the storages on the meta device that come into being inside it; ``bytes`` is the most that was alive at
+    once.
 
-    Storages that existed before are not counted, and a parameter's gradient only until it is whole, since FSDP then
-    splits it.
+    Storages that existed before are not counted, and the gradient of a parameter in ``trained`` only until it is whole:
+    FSDP then splits it.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, trained: Iterable[nn.Parameter] = ()) -> None:
         super().__init__()
         self.bytes = self.alive = 0
         self._storages: dict[int, weakref.ref] = {}
-        for parameter in filter(lambda parameter: parameter.requires_grad, module.parameters()):
+        self._likes: dict[tuple, Like] = {}
+        for parameter in trained:
             parameter.register_post_accumulate_grad_hook(_forget)
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        made = operation(*args, **(kwargs or {}))
-        old = {_key(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        leaves = tree_leaves((args, kwargs))
+        made = self._run(operation, args, kwargs or {}, leaves)
+        old = {_key(x) for x in leaves if isinstance(x, Tensor)}
         for x in tree_leaves(made):
-            if isinstance(x, Tensor) and _key(x) not in old:
+            if isinstance(x, Tensor) and x.is_meta and _key(x) not in old:
                 self._follow(x.untyped_storage())
         self.bytes = max(self.bytes, self.alive)
+        return made
+
+    def _run(self, operation: Any, args: tuple, kwargs: dict[str, Any], leaves: list[Any]) -> Any:
+        """What an operation makes. To find shapes anew in every block would take most of the time, so they are kept."""
+        schema = operation._schema
+        if schema.is_mutable or any(value.alias_info for value in schema.returns):
+            return operation(*args, **kwargs)
+        call = operation, *(_like(x) if isinstance(x, Tensor) else x for x in leaves)
+        if call in self._likes:
+            return _empty(self._likes[call])
+        made = operation(*args, **kwargs)
+        if isinstance(made, Tensor) and made.is_meta:
+            self._likes[call] = _like(made)
         return made
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
@@ -335,6 +254,24 @@ class Peak(TorchDispatchMode):
 
         self._storages[key] = weakref.ref(storage, died)
         self.alive += size
+
+
+class Like(NamedTuple):
+    """A tensor but for its numbers."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    layout: torch.layout
+    device: torch.device
+
+
+def _like(x: Tensor) -> Like:
+    return Like(x.shape, x.stride(), x.dtype, x.layout, x.device)
+
+
+def _empty(like: Like) -> Tensor:
+    return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, layout=like.layout, device=like.device)
 
 
 def _key(x: Tensor) -> int:

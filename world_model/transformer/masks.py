@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -50,7 +50,15 @@ class Layout:
     latent: Tensor  # int64 [G], the latent whose time, action and caption a group carries
     group: Tensor  # int64 [N], the group of every token
     positions: Tensor  # float32 [N, 3]
-    mask: Tensor | None  # bool [N, N], query row sees key column; None: everyone sees everyone
+    allowed: Tensor | None  # bool [G, G], query row sees key column; None: everyone sees everyone
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """The same of tokens, bool ``[N, N]``: gigabytes of a long sequence, so it is made once, when it is asked for.
+
+        Columns are chosen first: long rows are then copied whole, several times faster.
+        """
+        return None if self.allowed is None else self.allowed[:, self.group][self.group]
 
     @property
     def slot_latents(self) -> Tensor:
@@ -163,5 +171,4 @@ def build_layout(
     grids = [config.memory_grid if kind == SLOT else config.token_grid for kind, _ in groups]
     group = torch.arange(len(groups)).repeat_interleave(torch.tensor([rows * columns for rows, columns in grids]))
     positions = [grid_positions(time[None].float(), grid) for time, grid in zip(times, grids, strict=True)]
-    mask = allowed[group][:, group]
-    return Layout(slots, adjacent, targets, times, group, torch.cat(positions), mask)
+    return Layout(slots, adjacent, targets, times, group, torch.cat(positions), allowed)

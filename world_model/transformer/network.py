@@ -94,7 +94,7 @@ class VelocityTransformer(nn.Module):
 
         ``context`` holds one rotated `KeyValue` per block that the tokens see besides each other, with room for them
         at its end; ``mask`` is bool and broadcasts to ``[B, heads, N, context + N]``. Also returns each block's new
-        unrotated keys and values.
+        unrotated keys and values, but where they will be computed again: there they would be most of the memory.
         """
         table = rotary_table(positions, self.head_width)
         if positions.ndim == 3:
@@ -104,7 +104,8 @@ class VelocityTransformer(nn.Module):
         for index, block in enumerate(self.blocks):
             run = partial(checkpoint, block, use_reentrant=False) if again else block
             tokens, new = run(tokens, given, table, mask, None if context is None else context[index])
-            kept.append(new)
+            if not again:
+                kept.append(new)
         return tokens, kept
 
     def velocity(self, tokens: Tensor, time: Tensor, grid: tuple[int, int]) -> Tensor:

@@ -6,10 +6,11 @@ import argparse
 
 from world_model.config import PRESETS
 from world_model.large import plan
+from world_model.training.memory_plan import STAGES, plan_large_stage, plan_stage, window_settings
 from wp2env.cli.arguments import whole
 
 GIB = 2**30
-TRAINING_FRAMES, ROLLOUT_FRAMES = 77, 253  # 20 and 64 latents of the large presets
+ROLLOUT_FRAMES = 253  # 64 latents of the large presets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,12 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", required=True, choices=(*plan.PRESETS, *PRESETS), help="the world's sizes")
     parser.add_argument("--gpus", type=whole(1, 10**5), default=1, help="that share it (default: %(default)s)")
     purpose = parser.add_mutually_exclusive_group()
-    purpose.add_argument("--train", choices=plan.STAGES, help="plan this stage of training (default: autoregressive)")
+    purpose.add_argument("--train", choices=STAGES, help="plan this stage of training (default: autoregressive)")
     purpose.add_argument("--inference", action="store_true", help="plan a rollout")
     parser.add_argument(
         "--frames",
         type=whole(1, 10**6),
-        help=f"of a clip or a rollout (default: {TRAINING_FRAMES} to train, {ROLLOUT_FRAMES} to roll out)",
+        help="of a recording with its history, or of a rollout (default: the longest that the curriculum has, one clip "
+        f"after the start of stages that roll out, {ROLLOUT_FRAMES} to generate)",
     )
     parser.add_argument(
         "--batch", type=whole(1, 10**4), help="clips on each GPU, or rollouts on all (default: 1); guidance doubles it"
@@ -37,21 +39,22 @@ def main(settings: argparse.Namespace) -> None:
     """Print the plan."""
     if settings.preset in PRESETS:
         return _plan_small(settings)
-    batch = settings.batch or 1
-    config = plan.PRESETS[settings.preset]
-    frames = settings.frames or (ROLLOUT_FRAMES if settings.inference else TRAINING_FRAMES)
-    latents = plan.latents_of(config, frames)
-    shared = latents, settings.gpus, batch
+    batch, config = settings.batch or 1, plan.PRESETS[settings.preset]
+    latents = None if settings.frames is None else plan.latents_of(config, settings.frames)
     if settings.inference:
-        purpose, place, found = "generating", "all GPUs together", plan.plan_rollout(config, *shared)
+        purpose, place = "generating", "all GPUs together"
+        latents = latents or plan.latents_of(config, ROLLOUT_FRAMES)
+        found = plan.plan_rollout(config, latents, settings.gpus, batch)
     else:
         stage = settings.train or "autoregressive"
         purpose, place = f"training, stage {stage}, on", "each GPU"
-        found = plan.plan_training(config, stage, *shared, recompute=not settings.keep_activations)
+        trained = window_settings(config, stage, latents, batch * settings.gpus)
+        latents = trained.window
+        found = plan_large_stage(config, stage, trained, settings.gpus, not settings.keep_activations)
     video = config.world.video
     print(
-        f"{config.world.name}: {purpose} {frames} frames of {video.height}x{video.width} ({latents} latents, at most "
-        f"{found.tokens:,} tokens at once), batch {batch} on {place}\n"
+        f"{config.world.name}: {purpose} {plan.frames_of(config, latents)} frames of {video.height}x{video.width} "
+        f"({latents} latents, at most {found.tokens:,} tokens at once), batch {batch} on {place}\n"
         f"{found.parameters:,} parameters; GiB on each of {settings.gpus} GPU{'s' * (settings.gpus > 1)}:\n"
     )
     _print_items(found)
@@ -59,15 +62,13 @@ def main(settings: argparse.Namespace) -> None:
 
 def _plan_small(settings: argparse.Namespace) -> None:
     """Print the plan of training a preset whose clips and batch its curriculum knows."""
-    from world_model.training.memory_plan import plan_stage
-
     given = {"--frames": settings.frames, "--batch": settings.batch, "--inference": settings.inference}
     for option, value in (given | {"--keep-activations": settings.keep_activations}).items():
         if value:
             raise ValueError(f"{option} is for the large presets; {settings.preset} trains as its curriculum says")
     stage = settings.train or "autoregressive"
     found = plan_stage(PRESETS[settings.preset], stage, settings.gpus, settings.fsdp)
-    batch = getattr(PRESETS[settings.preset].curriculum, stage).batch // settings.gpus
+    batch = STAGES[stage].settings(PRESETS[settings.preset]).batch // settings.gpus
     print(
         f"{settings.preset}: training, stage {stage}, at most {found.tokens:,} tokens at once, batch {batch} on each "
         f"GPU\n{found.parameters:,} parameters; GiB on each of {settings.gpus} GPU{'s' * (settings.gpus > 1)}:\n"
@@ -80,5 +81,5 @@ def _print_items(found: plan.Plan) -> None:
         if item.bytes:
             kind = f"1/{found.gpus} of {item.split / GIB:,.1f}" if item.split and found.gpus > 1 else ""
             kind += f" and {whole / GIB:,.1f}" if kind and (whole := item.bytes - item.split) else ""
-            print(f"  {item.what:<30}{item.per_gpu(found.gpus) / GIB:>9,.2f}   {kind}".rstrip())
-    print(f"  {'together':<30}{found.total / GIB:>9,.2f}")
+            print(f"  {item.what:<34}{item.per_gpu(found.gpus) / GIB:>9,.2f}   {kind}".rstrip())
+    print(f"  {'together':<34}{found.total / GIB:>9,.2f}")

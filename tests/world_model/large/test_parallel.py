@@ -114,7 +114,7 @@ def test_a_process_holds_half_of_the_blocks_and_of_the_memory_and_what_the_plan_
         assert 2 * found["key-value cache"] == measured["memory"]
 
 
-def test_activations_of_a_share_are_those_planned(small, allocated, monkeypatch):
+def test_activations_of_a_share_are_those_planned(small, allocated, tolerance, monkeypatch):
     monkeypatch.setattr(parallel.distributed, "all_reduce", lambda x: None)
     config = replace(small, world=replace(small.world, video=VideoConfig(height=128, width=192)))
     expert = plan.on_meta(config, few_step=True).to_empty(device="cpu").requires_grad_(False)
@@ -128,7 +128,7 @@ def test_activations_of_a_share_are_those_planned(small, allocated, monkeypatch)
             allocated(lambda: plan.denoise_chunk(expert, latents, 1, context)),
             allocated(lambda: plan.grow_cache(expert, latents - CHUNK, 1)),
         ]
-    assert planned(config, 2)["activations"] == pytest.approx(max(measured), rel=0.02)
+    assert planned(config, 2)["activations"] == pytest.approx(max(measured), rel=tolerance)
     assert planned(config, 2)["activations"] < planned(config, 1)["activations"]
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn import functional
 
 from world_model.config import VideoConfig
-from world_model.large import Expert, LargeConfig, plan
+from world_model.large import LargeConfig, plan
 from world_model.large.context import History, extend_cache
 from world_model.large.rollout import LargeRollout, few_step_chunk
-from world_model.transformer import block
-
-TOLERANCE = 0.02  # of the measured bytes
 
 
 @pytest.fixture(scope="module")
@@ -25,33 +20,12 @@ def small(toy) -> LargeConfig:
     return replace(toy, world=replace(toy.world, transformer=sizes, video=VideoConfig(height=128, width=192)))
 
 
-@pytest.fixture
-def fused(monkeypatch):
-    """Torch's fused attention in training too, where a CPU otherwise takes plain products."""
-
-    def attention(query, key, value, mask):
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-
-    monkeypatch.setattr(block, "attention", attention)
-
-
-def real(config, few_step=False, recompute=False):
+def real(config, few_step=False):
     """`plan.on_meta`, with numbers."""
-    return plan.on_meta(config, few_step, recompute).to_empty(device="cpu")
+    return plan.on_meta(config, few_step).to_empty(device="cpu")
 
 
-@pytest.mark.parametrize("stage", plan.STAGES)
-@pytest.mark.parametrize("recompute", [True, False])
-def test_training_activations_are_those_measured(small, fused, stage, recompute, allocated):
-    expert = real(small, recompute=recompute)
-    for parameter in expert.parameters():
-        parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
-    measured = allocated(lambda: plan.training_loss(expert, stage, 8, 2)[0].backward())
-    found = plan.plan_training(small, stage, 8, gpus=4, batch=2, recompute=recompute)
-    assert by_name(found)["activations"].bytes == pytest.approx(measured, rel=TOLERANCE)
-
-
-def test_a_rollout_s_activations_and_cache_are_those_measured(small, allocated):
+def test_a_rollout_s_activations_and_cache_are_those_measured(small, allocated, tolerance):
     experts = {name: real(small, few_step=True).requires_grad_(False) for name in ("high", "low")}
     latents, batch, chunk = 12, 2, 4
     channels, height, width = small.world.latent_shape
@@ -76,33 +50,19 @@ def test_a_rollout_s_activations_and_cache_are_those_measured(small, allocated):
     measured = allocated(lambda: rollout.evaluate("high", noise, 500.0, rows, text, 0))
     meta = plan.on_meta(small, few_step=True)
     context = plan.key_values(meta, batch, tokens)
-    with torch.no_grad(), plan.FusedAttention(), plan.Peak(meta) as denoising:
+    with torch.no_grad(), plan.FusedAttention(), plan.Peak() as denoising:
         plan.denoise_chunk(meta, latents, batch, context)
-    assert denoising.bytes == pytest.approx(measured, rel=TOLERANCE)
+    assert denoising.bytes == pytest.approx(measured, rel=tolerance)
 
     past = rollout.history
     shorter = History(past.latents[:, :-chunk], past.small[:, : -chunk // 2], past.rows[:, :-chunk])
     with torch.no_grad():
         cache = extend_cache(experts["low"], None, shorter, text, 1, 1)
         measured = allocated(lambda: extend_cache(experts["low"], cache, past, text, 1, 1))
-        with plan.FusedAttention(), plan.Peak(meta) as growing:
+        with plan.FusedAttention(), plan.Peak() as growing:
             plan.grow_cache(meta, latents - chunk, batch)
-    assert growing.bytes == pytest.approx(measured, rel=TOLERANCE)
+    assert growing.bytes == pytest.approx(measured, rel=tolerance)
     assert by_name(found)["activations"].bytes == max(denoising.bytes, growing.bytes)
-
-
-def test_only_what_is_one_value_per_number_of_a_block_s_matrix_is_split(toy):
-    one, four = (plan.plan_training(toy, "navigation", 8, gpus) for gpus in (1, 4))
-    expert = Expert(toy)
-    count, split = (sum(x.numel() for x in part) for part in (expert.parameters(), expert.transformer.block_matrices()))
-    rest = count - split
-    assert one.parameters == four.parameters == count
-    for name in ("weights", "gradients", "averaged weights"):
-        assert by_name(one)[name].per_gpu(1) == 4 * count and by_name(four)[name].per_gpu(4) == split + 4 * rest
-    assert by_name(four)["optimiser (AdamW)"].per_gpu(4) == 2 * split + 8 * rest
-    assert by_name(one)["weights in bf16"].bytes == 2 * count and by_name(four)["weights in bf16"].bytes == 2 * rest
-    assert by_name(one)["activations"].per_gpu(1) == by_name(four)["activations"].per_gpu(4)
-    assert four.total == sum(item.per_gpu(4) for item in four.items)
 
 
 def test_parameters_of_the_companions_are_those_of_their_modules():
@@ -136,13 +96,6 @@ def test_frames_that_are_no_whole_chunks_are_answered_with_some_that_are(frames,
     with pytest.raises(ValueError, match=near):
         plan.latents_of(plan.PRESETS["worldplay2-14b"], frames)
     assert plan.latents_of(plan.PRESETS["worldplay2-14b"], 77) == 20
-
-
-def test_the_plan_of_the_largest_preset_takes_seconds():
-    start = time.process_time()
-    found = plan.plan_training(plan.PRESETS["worldplay2-14b"], "autoregressive", 20, gpus=8)
-    assert time.process_time() - start < 10
-    assert found.parameters == 17_460_184_640 and found.tokens == 1456 * (1 + 16 + 20) + 91 * 8
 
 
 def by_name(found: plan.Plan) -> dict[str, plan.Item]:

@@ -14,15 +14,35 @@ def test_a_plan_names_every_use_and_their_sum(wp2, purpose, named):
     head, *lines = answer.out.strip().split("\n\n")[1].split("\n")[::-1]
     assert any(named in line for line in lines)
     assert "8 latents" in answer.out and "on each of 2 GPUs" in answer.out
-    parts = [float(line[32:41].replace(",", "")) for line in lines]
+    parts = [float(line[36:45].replace(",", "")) for line in lines]
     assert float(head.split()[-1].replace(",", "")) == pytest.approx(sum(parts), abs=0.01 * len(parts))
 
 
 def test_frames_that_do_not_fit_are_answered_in_one_sentence(wp2):
     assert "give 77 or 93" in wp2("plan", "--preset", "worldplay2-14b", "--frames", "81").error
+    rollout = ["--preset", "wan2.1-1.3b", "--train", "stable_forcing", "--frames", "157"]
+    assert "157 frames is not 13 true ones and clips of 128; give 141 or 269" in wp2("plan", *rollout).error
 
 
-@pytest.mark.parametrize("stage", ["navigation", "autoregressive"])
+def test_a_plan_of_distillation_names_the_networks_one_by_one(wp2):
+    answer = wp2("plan", "--preset", "wan2.1-1.3b", "--gpus", "8", "--train", "few_step", "--frames", "29")
+    assert answer.code == 0 and not answer.err
+    uses = [line[:36].strip() for line in answer.out.splitlines() if line.startswith("  ")]
+    assert {"student: gradients", "teacher: weights", "student: optimiser (AdamW, Muon)"} <= set(uses)
+    assert "teacher: gradients" not in uses
+
+
+def test_stages_without_a_plan_are_answered_in_one_sentence(wp2):
+    assert (
+        "full_context does not train large worlds"
+        in wp2("plan", "--preset", "wan2.1-1.3b", "--train", "full_context").error
+    )
+    assert (
+        "stable_forcing of tiny cannot be planned" in wp2("plan", "--preset", "tiny", "--train", "stable_forcing").error
+    )
+
+
+@pytest.mark.parametrize("stage", ["navigation", "autoregressive", "few_step"])
 def test_a_small_preset_is_planned_as_its_curriculum_trains_it(wp2, stage):
     answer = wp2("plan", "--preset", "tiny", "--train", stage, "--gpus", "2")
     assert answer.code == 0 and not answer.err

@@ -38,12 +38,13 @@ class Past:
         copies = {name: getattr(self, name).clone() for name in self._tensors()}
         return Past(cache=self.cache.clone(), decoder=[part.clone() for part in self.decoder], **copies)
 
-    def put_row(self, row: int, other: Past) -> None:
-        self.cache.put_row(row, other.cache)
+    def put_row(self, row: int, other: Past, index: int) -> None:
+        """Take slot ``index`` of ``other`` as slot ``row``."""
+        self.cache.put_row(row, other.cache, index)
         mine = [*(getattr(self, name) for name in self._tensors()), *self.decoder]
         theirs = [*(getattr(other, name) for name in self._tensors()), *other.decoder]
         for tensor, new in zip(mine, theirs, strict=True):
-            tensor[row] = new[0]
+            tensor[row] = new[index]
 
     def _tensors(self) -> list[str]:
         return [item.name for item in fields(self) if item.name not in ("cache", "decoder")]
@@ -136,7 +137,7 @@ class ChunkGenerator:
         new = self._run_clean(past, latents, compressed, ends, actions)
         small = self.config.memory_grid[0] * self.config.memory_grid[1]
         clean = _tokens(new, slots * small, None)
-        if bool(past.count.eq(0).all()):  # the start picture; a stream starts its slots one at a time
+        if bool(past.count.eq(0).all()):  # the start picture, which slots have together
             past.cache.set_sink(clean)
         else:
             for index in range(slots):

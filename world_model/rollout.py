@@ -9,7 +9,7 @@ does not depend on how many steps came before.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,8 @@ from world_model.slot_checks import (
 from world_model.text import field_texts
 from world_model.world import World
 
+BEGIN_TOGETHER = 4  # slots; more would be idle in most resets
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -49,7 +51,7 @@ class WorldStream:
     """``num_slots`` rollouts through one world.
 
     Each slot has its own random generator, so what one slot shows depends on its start, its seed and its controls
-    alone; resets run slot by slot for the same reason.
+    alone. Slots begin in groups of one size for the same reason: rounding differs between batches of other sizes.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class WorldStream:
         self._generators: list[torch.Generator | None] = [None] * num_slots
         self._texts: dict[str, Tensor] = {}
         with torch.inference_mode():
-            self._past, self._blank = self._chunks.empty(num_slots), self._chunks.empty(1)
+            self._past, self._blank = self._chunks.empty(num_slots), self._chunks.empty(min(BEGIN_TOGETHER, num_slots))
             self._newest = self._past.latents.new_zeros(num_slots, self.latents_per_chunk, *self.config.latent_shape)
 
     @property
@@ -137,14 +139,20 @@ class WorldStream:
             for given, start in zip(actions, prepared, strict=True)
         ]
         check_slots(slots, self.num_slots)
-        frames = []
-        for slot, start, caption, seed, row in zip(slots, prepared, captions, seeds, rows, strict=True):
-            generator = torch.Generator().manual_seed(int(seed))
-            past, newest, frame = self._begin(start, caption, row, generator)
-            self._past.put_row(slot, past)
-            self._newest[slot] = newest[0]
-            self.captions[slot], self._generators[slot] = caption, generator
-            frames.append(frame)
+        frames: list[Tensor | None] = [None] * len(slots)
+        for group in self._groups(prepared):
+            generators = [torch.Generator().manual_seed(int(seeds[index])) for index in group]
+            past, newest, newest_frames = self._begin(
+                [prepared[index] for index in group],
+                [captions[index] for index in group],
+                torch.stack([rows[index] for index in group]),
+                generators,
+            )
+            for row, index in enumerate(dict.fromkeys(group)):
+                slot = slots[index]
+                self._past.put_row(slot, past, row)
+                self._newest[slot], frames[index] = newest[row], newest_frames[row]
+                self.captions[slot], self._generators[slot] = captions[index], generators[row]
         return torch.stack(frames)
 
     @torch.inference_mode()
@@ -226,27 +234,41 @@ class WorldStream:
 
     # Starting a slot.
 
+    def _groups(self, starts: Sequence[Tensor | None]) -> Iterator[list[int]]:
+        """Which starts begin together: such as are equally long. A group that is not full repeats its last one."""
+        alike: dict[int, list[int]] = {}
+        for index, start in enumerate(starts):
+            alike.setdefault(0 if start is None else len(start), []).append(index)
+        size = len(self._blank.count)
+        for indices in alike.values():
+            for first in range(0, len(indices), size):
+                group = indices[first : first + size]
+                yield group + group[-1:] * (size - len(group))
+
     def _begin(
-        self, start: Tensor | None, caption: StructuredCaption, rows: Tensor, generator: torch.Generator
+        self,
+        starts: Sequence[Tensor | None],
+        captions: Sequence[StructuredCaption],
+        rows: Tensor,
+        generators: Sequence[torch.Generator],
     ) -> tuple[Past, Tensor, Tensor]:
-        """The past of one new slot, its newest chunk of latents and its newest frame (uint8)."""
+        """The past of a group of new slots under ``rows [G, T, 6]``, their newest chunks of latents and their newest
+        frames (uint8)."""
         past = self._blank.clone()
-        past.caption[0] = self._encode(caption)
+        past.caption[:] = torch.stack([self._encode(caption) for caption in captions])
         n = self.latents_per_chunk
-        if start is None:
-            latents = self._denoise(past, [generator], rows[None, :1])
+        if starts[0] is None:
+            latents = self._denoise(past, generators, rows[:, :1])
         else:
-            latents = start[None].to(self.world.device)
+            latents = torch.stack(list(starts)).to(self.world.device)
         decoded, past.decoder = self.world.codec.decode(latents[:, :1], None)
-        self._chunks.commit(
-            past, latents[:, :1], decoded.expand(-1, self.frames_per_latent, -1, -1, -1), rows[None, :1]
-        )
+        self._chunks.commit(past, latents[:, :1], decoded.expand(-1, self.frames_per_latent, -1, -1, -1), rows[:, :1])
         for first in range(1, latents.shape[1], n):
             chunk = latents[:, first : first + n]
             decoded, past.decoder = self.world.codec.decode(chunk, past.decoder)
-            self._chunks.commit(past, chunk, decoded, rows[None, first : first + n])
+            self._chunks.commit(past, chunk, decoded, rows[:, first : first + n])
         newest = torch.cat([latents[:, :1].expand(-1, n, -1, -1, -1), latents], dim=1)[:, -n:]
-        return past, newest, to_uint8(decoded[0, -1])
+        return past, newest, to_uint8(decoded[:, -1])
 
     def _encode(self, caption: StructuredCaption) -> Tensor:
         """Caption tokens ``[L, text width]``; a field's text is encoded once and remembered."""

@@ -185,6 +185,32 @@ def test_a_slot_does_not_depend_on_the_others_at_equal_batch_size(tiny_world):
         assert torch.equal(calm.latents[0], busy.latents[0])
 
 
+@pytest.mark.parametrize("frames", [None, 1, 5])
+def test_a_slot_begins_alike_whoever_begins_with_it(tiny_world, frames):
+    def start(seed):
+        return None if frames is None else start_frames(tiny_world, frames, seed)
+
+    together, one_by_one = tiny_world.stream(6), tiny_world.stream(6)
+    slots = list(range(6))
+    begun = together.reset(slots, [start(seed) for seed in slots], [CAPTIONS[seed % 2] for seed in slots], slots)
+    for seed in [3, 0, 5, 1, 4, 2]:
+        assert torch.equal(one_by_one.reset([seed], [start(seed)], [CAPTIONS[seed % 2]], [seed])[0], begun[seed])
+    for row in random_actions(tiny_world, 6, 3):
+        assert torch.equal(together.step(row), one_by_one.step(row))
+    assert torch.equal(together.latents, one_by_one.latents)
+
+
+def test_starts_of_other_lengths_begin_at_once(tiny_world):
+    lengths = [5, None, 1, 5, 1]
+    starts = [None if count is None else start_frames(tiny_world, count, seed) for seed, count in enumerate(lengths)]
+    stream, slots = tiny_world.stream(5), list(range(5))
+    begun = stream.reset(slots, starts, [CAPTIONS[0]] * 5, slots)
+    assert stream.steps_taken.tolist() == [5, 1, 1, 5, 1]
+    for slot in slots:
+        alone = tiny_world.stream(5)
+        assert torch.equal(alone.reset([slot], [starts[slot]], [CAPTIONS[0]], [slot])[0], begun[slot])
+
+
 def test_a_slot_alone_is_the_slot_in_a_batch_within_1e_5_per_step(tiny_world):
     """Compared step by step from the same state, since a rollout feeds rounding back into itself."""
     batch, alone = started(tiny_world, 3), tiny_world.stream(1)

@@ -67,12 +67,12 @@ class HistoryCache:
             self, _view=None, _places=None, **{name: getattr(self, name).clone() for name in self._tensors()}
         )
 
-    def put_row(self, row: int, other: HistoryCache) -> None:
-        """Take slot 0 of ``other`` as slot ``row``."""
+    def put_row(self, row: int, other: HistoryCache, index: int) -> None:
+        """Take slot ``index`` of ``other`` as slot ``row``."""
         self._view = None
-        self.key[:, row], self.value[:, row] = other.key[:, 0], other.value[:, 0]
+        self.key[:, row], self.value[:, row] = other.key[:, index], other.value[:, index]
         for name in ("sink_time", "slot_time", "adjacent_time"):
-            getattr(self, name)[row] = getattr(other, name)[0]
+            getattr(self, name)[row] = getattr(other, name)[index]
 
     def context(self, now: Tensor, room: int) -> tuple[list[KeyValue], Tensor, Tensor]:
         """What a chunk whose first latent is ``now [B]`` may see.

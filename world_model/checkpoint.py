@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from world_model.config import WorldConfig, from_json, to_json
 from world_model.files import whole
+from world_model.undrawn import Undrawn
 from world_model.world import World
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def load_world(name_or_path: str | Path, device: str = "cpu", dtype: str = "floa
         raise ValueError(f"{folder / 'config.json'} is no configuration of a world: {error}") from error
     if not (folder / WEIGHTS).is_file():
         raise FileNotFoundError(f"{folder} has no {WEIGHTS}; copy the weights there or choose another world")
-    with torch.device("meta"):
+    with Undrawn():
         world = World(config, folder)
     read_weights(world, folder / WEIGHTS)
     for network in (world.transformer, world.compressor, world.codec):

@@ -31,7 +31,7 @@ class Story:
     """
 
     world: str = "doom"
-    steps: int = 16_000
+    steps: int = 20_000
     episodes: int = 64
     seed: int = 0
     dtype: str = "float32"

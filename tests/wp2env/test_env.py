@@ -50,6 +50,7 @@ def test_the_idle_action_and_the_keys_are_actions_of_the_space(make, mode):
 @pytest.mark.parametrize("mode", ["dict", "multidiscrete", "discrete"])
 def test_gymnasiums_player_takes_the_keys(folder, mode, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr("matplotlib.use", lambda backend: None)  # Gymnasium wants a window, which there may be none for
     import pygame
     from gymnasium.utils.play import play
 

@@ -75,7 +75,8 @@ def save(run: Path, progress: Progress, weights: dict, averaged: dict, optimizer
     for name, tensors in ({"model": weights, "averaged": averaged} | states).items():
         whole = gathered(tensors)
         if writes:
-            save_file(whole, temporary / f"{name}.safetensors")
+            tensors = {key: value.contiguous() for key, value in whole.items()}  # a codec has channels last
+            save_file(tensors, temporary / f"{name}.safetensors")
     if writes:
         _complete(temporary, progress, config)
     return final

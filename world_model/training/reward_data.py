@@ -193,7 +193,11 @@ class RunsOf:
     def _keep(self, pair: tuple[Judged, Judged], file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         named = zip(("true", "generated"), pair, strict=True)
-        tensors = {f"{kind}.{item.name}": getattr(runs, item.name) for kind, runs in named for item in fields(Judged)}
+        tensors = {
+            f"{kind}.{item.name}": getattr(runs, item.name).contiguous()
+            for kind, runs in named
+            for item in fields(Judged)
+        }
         with whole(file) as part:
             save_file(tensors, part)
 

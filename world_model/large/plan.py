@@ -9,16 +9,17 @@ every block and of the key-value cache. What training needs is found in the same
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from enum import Enum, auto
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from world_model.controls import ACTION_DIM
 from world_model.large.compressor import REACH, TEMPORAL_STRIDE
@@ -29,6 +30,7 @@ from world_model.large.expert import Expert
 from world_model.large.few_step import calls_of
 from world_model.large.parallel import Share, check_split, split, split_axis
 from world_model.transformer import Conditioning, KeyValue
+from world_model.undrawn import Undrawn
 
 PRESETS = LARGE_PRESETS
 MASTER, COMPUTE = torch.float32, torch.bfloat16  # what is updated, and what codecs have; what is multiplied
@@ -124,7 +126,7 @@ def plan_rollout(config: LargeConfig, latents: int, gpus: int = 1, batch: int = 
 
 def on_meta(config: LargeConfig, few_step: bool = False) -> Expert:
     """An expert without numbers, in the precision of its computation."""
-    with torch.device("meta"):
+    with torch.device("meta"), Undrawn():
         return Expert(config, few_step).to(COMPUTE)
 
 
@@ -216,31 +218,40 @@ class Peak(TorchDispatchMode):
         super().__init__()
         self.bytes = self.alive = 0
         self._storages: dict[int, weakref.ref] = {}
-        self._likes: dict[tuple, Like] = {}
+        self._likes: dict[tuple, tuple] = {}
         for parameter in trained:
             parameter.register_post_accumulate_grad_hook(_forget)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch asks this when the class is made; else it wraps each operation in what costs more than following it."""
+        return False
+
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        leaves = tree_leaves((args, kwargs))
-        made = self._run(operation, args, kwargs or {}, leaves)
-        old = {_key(x) for x in leaves if isinstance(x, Tensor)}
-        for x in tree_leaves(made):
+        kwargs = kwargs or {}
+        if _kind(operation) is Kind.VIEW:  # makes no storage
+            return operation(*args, **kwargs)
+        given = list(_flat((*args, *kwargs.items())))
+        made = self._run(operation, args, kwargs, given)
+        old = {_key(x) for x in given if isinstance(x, Tensor)}
+        for x in _flat((made,)):
             if isinstance(x, Tensor) and x.is_meta and _key(x) not in old:
                 self._follow(x.untyped_storage())
         self.bytes = max(self.bytes, self.alive)
         return made
 
-    def _run(self, operation: Any, args: tuple, kwargs: dict[str, Any], leaves: list[Any]) -> Any:
+    def _run(self, operation: Any, args: tuple, kwargs: dict[str, Any], given: list[Any]) -> Any:
         """What an operation makes. To find shapes anew in every block would take most of the time, so they are kept."""
-        schema = operation._schema
-        if schema.is_mutable or any(value.alias_info for value in schema.returns):
+        if _kind(operation) is Kind.IN_PLACE:
             return operation(*args, **kwargs)
-        call = operation, *(_like(x) if isinstance(x, Tensor) else x for x in leaves)
+        call = operation, *(_like(x) if isinstance(x, Tensor) else (type(x), x) for x in given)
         if call in self._likes:
-            return _empty(self._likes[call])
+            likes = tuple(map(_empty, self._likes[call]))
+            return likes if len(operation._schema.returns) > 1 else likes[0]
         made = operation(*args, **kwargs)
-        if isinstance(made, Tensor) and made.is_meta:
-            self._likes[call] = _like(made)
+        several = made if isinstance(made, tuple) else (made,)
+        if all(isinstance(x, Tensor) and x.is_meta for x in several):
+            self._likes[call] = tuple(map(_like, several))
         return made
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
@@ -256,22 +267,39 @@ class Peak(TorchDispatchMode):
         self.alive += size
 
 
-class Like(NamedTuple):
+class Kind(Enum):
+    """What an operation does to storages."""
+
+    NEW = auto()
+    VIEW = auto()
+    IN_PLACE = auto()
+
+
+@cache
+def _kind(operation: Any) -> Kind:
+    schema = operation._schema
+    if schema.is_mutable:
+        return Kind.IN_PLACE
+    return Kind.VIEW if any(value.alias_info for value in schema.returns) else Kind.NEW
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    """What an operation is given or gives, out of its lists; torch's `tree_leaves` takes five times as long."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _like(x: Tensor) -> tuple:
     """A tensor but for its numbers."""
-
-    shape: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    layout: torch.layout
-    device: torch.device
+    return x.shape, x.stride(), x.dtype, x.layout, x.device
 
 
-def _like(x: Tensor) -> Like:
-    return Like(x.shape, x.stride(), x.dtype, x.layout, x.device)
-
-
-def _empty(like: Like) -> Tensor:
-    return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, layout=like.layout, device=like.device)
+def _empty(like: tuple) -> Tensor:
+    shape, stride, dtype, layout, device = like
+    return torch.empty_strided(shape, stride, dtype=dtype, layout=layout, device=device)
 
 
 def _key(x: Tensor) -> int:

@@ -38,12 +38,13 @@ from world_model.training.stages import ALL_EXPERTS
 from world_model.training.worlds import AnyWorld
 from world_model.transformer import VelocityTransformer
 from world_model.transformer.masks import Layout
+from world_model.undrawn import Undrawn
 from world_model.world import World
 
 
 def meta_stage(kind: type[NetworkStage], config: WorldConfig | LargeConfig, settings: TrainingConfig) -> NetworkStage:
     """A stage with these settings, without numbers or recordings."""
-    with torch.device("meta"):
+    with torch.device("meta"), Undrawn():
         world = kind.starts_from(world_with(kind, config, settings))
         teacher = (world_with(kind, config, settings),) if issubclass(kind, StableForcingStage) else ()
         stage = kind(world, None, settings, *teacher).train()

@@ -100,3 +100,26 @@ def test_frames_that_are_no_whole_chunks_are_answered_with_some_that_are(frames,
 
 def by_name(found: plan.Plan) -> dict[str, plan.Item]:
     return {item.what: item for item in found.items}
+
+
+def test_an_operation_that_was_followed_before_makes_the_same_again():
+    x, y = torch.ones(2, 3, dtype=torch.int64, device="meta"), torch.ones(4, 6, device="meta")
+    with plan.Peak():
+        kinds = [(x * factor).dtype for factor in (2, 2.0, True, 2, 2.0, True)]
+        means = [torch.var_mean(y, dim=1) for _ in range(2)]
+        parts = [torch.split_with_sizes_copy(y, [1, 5], 1) for _ in range(2)]
+    assert kinds == [torch.int64, torch.float32, torch.int64] * 2
+    assert all(isinstance(pair, tuple) and [x.shape for x in pair] == [(4,), (4,)] for pair in means)
+    assert [[x.shape for x in pair] for pair in parts] == [[(4, 1), (4, 5)]] * 2
+
+
+def test_views_are_no_memory_and_what_died_is_not_counted():
+    x = torch.ones(8, 16, device="meta")
+    with plan.Peak() as peak:
+        views = x.view(16, 8).T[2:], x.detach()
+        assert peak.bytes == 0
+        made = views[0] * 2
+        assert peak.bytes == peak.alive == made.nbytes
+        del made
+        assert (x.clone().nbytes, peak.alive) == (x.nbytes, 0)
+    assert peak.bytes == x.nbytes

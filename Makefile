@@ -18,7 +18,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(READY) ## train an agent in the bundled world, try it in the true game, and write story/report.html about it
-	$(BIN)/wp2 story --out story
+	$(BIN)/wp2 story --out story --minutes 9
 
 # One thread per test process: the tests run side by side.
 test: $(READY) ## run the tests

@@ -13,7 +13,7 @@ AGENT_COMMANDS = (
         ("story",),
         "train an agent briefly in a generated world, and show what it can do in the true game, before and after",
         """\
-  wp2 story --out story
+  wp2 story --out story --minutes 9
   wp2 story --out longer --steps 100000 --seed 1
   wp2 story --out mine --world runs/mine/world --episodes 200
   The same command again continues a story that was interrupted.""",

@@ -14,7 +14,7 @@ from world_model.checkpoint import DTYPES
 from wp2env.cli.arguments import MAX_SEED, whole
 from wp2env.cli.main import INTERRUPTED
 
-MAX_STEPS, MAX_EPISODES, MAX_THREADS = 10**9, 10_000, 1024
+MAX_STEPS, MAX_EPISODES, MAX_MINUTES, MAX_THREADS = 10**9, 10_000, 10**6, 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--episodes", type=whole(1, MAX_EPISODES), default=usual.episodes, help="to judge it by (%(default)s)"
     )
+    parser.add_argument(
+        "--minutes",
+        type=whole(1, MAX_MINUTES),
+        help="that all of it may take; training ends early where there is no time for all steps (default: no limit)",
+    )
     parser.add_argument("--seed", type=whole(0, MAX_SEED), default=usual.seed, help="of all chance (%(default)s)")
     parser.add_argument(
         "--dtype", choices=tuple(DTYPES), help="that the world calculates in (default: the processor's quickest)"
@@ -40,7 +45,8 @@ def main(settings: argparse.Namespace) -> int:
     from agents.story import telling  # needs Stable-Baselines3 and ViZDoom, unlike the help
 
     torch.set_num_threads(settings.threads)
-    story = Story(settings.world, settings.steps, settings.episodes, settings.seed, settings.dtype or quickest_dtype())
+    dtype = settings.dtype or quickest_dtype()
+    story = Story(settings.world, settings.steps, settings.episodes, settings.seed, dtype, settings.minutes)
     out = settings.out
     told = telling.is_told(out)
     findings = telling.tell(story, out)
@@ -50,6 +56,7 @@ def main(settings: argparse.Namespace) -> int:
     if told:
         print(f"this story is told already; `--out` another folder for another one\n\n{table(findings)}\n")
     else:
-        print(f"\n{findings.steps} steps in the generated world, {story.episodes} test starts\n\n{table(findings)}\n")
+        steps = f"{findings.steps} of {story.steps}" if findings.ended_early else findings.steps
+        print(f"\n{steps} steps in the generated world, {story.episodes} test starts\n\n{table(findings)}\n")
     print(f"open {out / telling.PAGE}; the video is {out / telling.FILM}, the numbers are in {out / telling.REPORT}")
     return 0

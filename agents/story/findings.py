@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from world_model.tables import markdown_table
 
 RANDOM, BEFORE, AFTER, SCRIPTED = "random", "before training", "after training", "scripted"
 POLICIES = (RANDOM, BEFORE, AFTER, SCRIPTED)
-STAGES = 4  # equal parts of the training; the agent is tried out after each, ...
-TRIES = 32  # ... in so many episodes at most
+STAGES = 5  # equal parts of the training; the agent is tried out after each, ...
+TRIES = 16  # ... in so many episodes at most
 
 Places = Mapping[str, Evaluation]  # by the name of the place, the same starts in both
 
@@ -28,6 +29,8 @@ class Story:
         steps: environment steps that the agent learns from, of all slots together.
         episodes: starts that every policy is judged by, in the world and in the game.
         dtype: that the world calculates in.
+        minutes: that all of it may take. Training ends a few stages early where the processor is too slow, but not
+            before the first one; what the agent then has learned depends on the clock. None for all steps.
     """
 
     world: str = "doom"
@@ -35,8 +38,11 @@ class Story:
     episodes: int = 64
     seed: int = 0
     dtype: str = "float32"
+    minutes: float | None = None
 
     def __post_init__(self) -> None:
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise ValueError(f"there are {self.minutes} minutes; give more than 0, or None for as many as it takes")
         if self.steps < 1 or self.episodes < 1:
             raise ValueError(f"there are {self.steps} steps and {self.episodes} episodes; give at least 1 of each")
 
@@ -71,6 +77,11 @@ class Findings:
     policies: Mapping[str, Places]
     curve: Sequence[tuple[int, Places]]
     seconds: Mapping[str, float]
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether there was no time for all steps."""
+        return self.steps < self.story.steps
 
     def share(self, name: str, place: str) -> Interval:
         """The share of a policy's episodes that reached the goal."""

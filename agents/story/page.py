@@ -100,12 +100,13 @@ def verdict(findings: Findings, place: str) -> str:
 
 def _opening(findings: Findings) -> list[str]:
     minutes = findings.seconds.get("training", 0.0) / 60
+    early = f"There was no time for all {findings.story.steps:,} steps that were asked for. " * findings.ended_early
     return [
         '<p class="kicker">WorldPlay2-Gym</p>',
         f"<h1>{TITLE}</h1>",
         f"<p>An agent learned to {escape(DEFAULT_TASK)}. It took its {findings.steps:,} steps in a world that a neural "
         f"network draws (<code>{escape(str(findings.story.world))}</code>), for {minutes:.1f} minutes on this "
-        "computer, and not one in the game that this world was made from. Then it played the game.</p>",
+        f"computer, and not one in the game that this world was made from. {early}Then it played the game.</p>",
         '<div class="outcome">',
         *(f"<p>{escape(verdict(findings, place))}</p>" for place in reversed(PLACES)),
         "</div>",

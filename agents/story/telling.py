@@ -15,11 +15,9 @@ What is there is not made again, so that the same command goes on with a story t
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import cv2
@@ -31,6 +29,7 @@ from agents.places import DEFAULT_TASK, IMAGINED_STEPS
 from agents.policies import checkpoints
 from agents.policies.card import read_card
 from agents.story import plots
+from agents.story.clock import Clock
 from agents.story.findings import AFTER, BEFORE, POLICIES, RANDOM, SCRIPTED, Findings, Story
 from agents.story.page import Pictures, Shelf, page
 from agents.story.played import SLOTS, Playhouse
@@ -51,7 +50,9 @@ from wp2env.tasks import bind_task, make_task
 ATTEMPTS, ATTEMPT_FRAMES = 600, 40  # recorded clips; one in six comes to the ball, a dozen frames after its beginning
 MOMENTS = 600  # of these ways
 FILMED = 4  # episodes
+REPORT_SECONDS = 20.0  # to write it, at most
 REPORT, PAGE, FILM, DEMO = "report.json", "report.html", "before-after.mp4", "demo.mp4"
+SECONDS = "seconds.json"
 CHAPTERS = {
     "demo": "a look at the world",
     "starts": f"places in the true game from which to {DEFAULT_TASK}",
@@ -81,22 +82,22 @@ def tell(story: Story, out: Path) -> Findings | None:
     house = _playhouse(story, out)
     house.folder.mkdir(exist_ok=True)
     agent = _run(story, out)
-    seconds = out / "seconds.json"
-    with _chapter("demo", seconds):
+    clock = Clock(out / SECONDS)
+    with _chapter("demo", clock):
         _show_world(story, world, out / DEMO)
-    with _chapter("starts", seconds):
+    with _chapter("starts", clock):
         _record_starts(story, world, house)
-    with _chapter("before", seconds):
+    with _chapter("before", clock):
         untrained = _reached(out / "agent", 0) or untrained_agent(agent, out / "agent")
         for name, policy in ((RANDOM, "random"), (SCRIPTED, "scripted"), (BEFORE, str(untrained))):
             house.play("test", story.episodes, name, policy, FILMED)
         house.play("validation", story.tries, _after(untrained), str(untrained))
-    with _chapter("training", seconds):
-        if not _train(story, agent, out / "agent", house):
+    with _chapter("training"):
+        if not _train(story, agent, out / "agent", house, clock):
             return None
-    with _chapter("after", seconds):
-        house.play("test", story.episodes, AFTER, str(_reached(out / "agent", story.steps)), FILMED)
-    with _chapter("report", seconds):
+    with _chapter("after", clock):
+        house.play("test", story.episodes, AFTER, str(_stages(story, out / "agent")[-1]), FILMED)
+    with _chapter("report", clock):
         findings = collect(story, out)
         _report(findings, house, out)
     return findings
@@ -114,13 +115,13 @@ def collect(story: Story, out: Path) -> Findings:
         FileNotFoundError, ValueError: for a part of it that is missing or damaged.
     """
     house, agent = _playhouse(story, out), out / "agent"
-    reached = list(dict.fromkeys(_reached(agent, steps) for steps in story.stages))  # one may end several short stages
+    reached = _stages(story, agent)
     return Findings(
         story,
         read_card(reached[-1]).steps,
         {name: house.evaluations("test", name) for name in POLICIES},
         [(read_card(folder).steps, house.evaluations("validation", _after(folder))) for folder in reached],
-        json.loads((out / "seconds.json").read_text()),
+        Clock(out / SECONDS).seconds,
     )
 
 
@@ -150,15 +151,11 @@ def _run(story: Story, out: Path) -> AgentRun:
 
 
 @contextmanager
-def _chapter(name: str, seconds: Path) -> Iterator[None]:
-    """Announce a chapter, and add the time that it takes to that of earlier tries."""
+def _chapter(name: str, clock: Clock | None = None) -> Iterator[None]:
+    """Announce a chapter, and measure it, unless it is measured in parts."""
     print(f"{list(CHAPTERS).index(name) + 1}/{len(CHAPTERS)} {CHAPTERS[name]}", flush=True)
-    before = json.loads(seconds.read_text()) if seconds.is_file() else {}
-    began = time.monotonic()
-    try:
+    with nullcontext() if clock is None else clock.measure(name):
         yield
-    finally:
-        write_json(seconds, {**before, name: before.get(name, 0.0) + time.monotonic() - began})
 
 
 def _show_world(story: Story, world: World, file: Path) -> None:
@@ -197,14 +194,37 @@ def _moments(seed: int, size: int, recordings: Path) -> StartBank:
     return bank
 
 
-def _train(story: Story, run: AgentRun, agent: Path, house: Playhouse) -> bool:
-    """Train stage by stage and try the agent out after each; False when a signal asked to stop."""
+def _train(story: Story, run: AgentRun, agent: Path, house: Playhouse, clock: Clock) -> bool:
+    """Train stage by stage, as long as there is time, and try the agent out after each; False when a signal asked to
+    stop."""
+    done = 0
     for steps in story.stages[1:]:
-        folder = _reached(agent, steps) or train_agent(run, steps, agent)
-        if read_card(folder).steps < steps:
-            return False
-        house.play("validation", story.tries, _after(folder), str(folder))
+        folder = _reached(agent, steps)
+        if folder is None and done and _is_late(story, clock, done, steps):
+            print(f"  no time is left for more than {done} of {story.steps} steps", flush=True)
+            return True
+        with clock.measure("training"):
+            folder = folder or train_agent(run, steps, agent)
+            done = read_card(folder).steps
+            if done < steps:
+                return False
+            house.play("validation", story.tries, _after(folder), str(folder))
     return True
+
+
+def _is_late(story: Story, clock: Clock, done: int, steps: int) -> bool:
+    """Whether going on from ``done`` to so many steps would leave too few of the story's minutes for its end, which is
+    one policy more to be judged, of the three that there were before."""
+    if story.minutes is None:
+        return False
+    end = clock.seconds["before"] / 3 + REPORT_SECONDS
+    return clock.total + clock.seconds["training"] / done * (steps - done) + end > 60 * story.minutes
+
+
+def _stages(story: Story, agent: Path) -> list[Path]:
+    """The checkpoints at the ends of the stages that were trained; one may end several short ones."""
+    reached = (_reached(agent, steps) for steps in story.stages)
+    return list(dict.fromkeys(folder for folder in reached if folder is not None))
 
 
 def _reached(agent: Path, steps: int) -> Path | None:
@@ -223,7 +243,7 @@ def _report(findings: Findings, house: Playhouse, out: Path) -> None:
     _, encoded = cv2.imencode(".png", strip(rows)[..., ::-1])
     pictures = Pictures(plots.policies(findings), plots.learning(findings), encoded.tobytes())
     demo_video = DEMO if (out / DEMO).is_file() else None
-    trained = _reached(out / "agent", findings.story.steps)
+    trained = _stages(findings.story, out / "agent")[-1]
     with whole(out / PAGE) as part:
         part.write_text(page(findings, pictures, Shelf(trained, house.starts, demo_video, FILM)), encoding="utf-8")
     write_json(out / REPORT, findings.as_dict())

@@ -26,7 +26,7 @@ def test_a_story_of_nothing_is_refused(change):
 
 
 def test_short_stories_try_the_agent_out_in_fewer_episodes():
-    assert Story(episodes=5).tries == 5 and Story(episodes=500).tries == 32
+    assert Story(episodes=5).tries == 5 and Story(episodes=500).tries == 16
 
 
 def test_shares_and_gains_are_those_of_the_episodes(make_findings):
@@ -55,3 +55,9 @@ def test_the_table_has_a_line_for_every_policy(make_findings):
     lines = table(make_findings()).splitlines()
     assert len(lines) == 2 + 4 and "| in the world" in lines[0]
     assert any("after training" in line and "80 %" in line and "90 %" in line for line in lines)
+
+
+@pytest.mark.parametrize("minutes", [0, -1.0, float("nan"), float("inf")])
+def test_minutes_that_are_no_time_are_refused(minutes):
+    with pytest.raises(ValueError, match=f"there are {minutes} minutes; give more than 0, or None"):
+        Story(minutes=minutes)

@@ -18,7 +18,7 @@ pytest.importorskip("stable_baselines3")
 from agents.cli import main
 from agents.policies import checkpoints
 from agents.story import telling
-from agents.story.findings import POLICIES, Story
+from agents.story.findings import AFTER, POLICIES, Story
 from agents.story.telling import collect, is_told, tell
 from world_model.checkpoint import load_world
 from world_model.config import RewardConfig
@@ -111,6 +111,17 @@ def test_the_agent_learned_in_the_world_alone_and_was_tried_out_on_the_way(told,
     assert run["place"] == "world" and run["starts"].endswith("train.safetensors") and run["envs"] == SLOTS
     found = collect(story, told)
     assert found.steps == 2 * ROLLOUT and [steps for steps, _ in found.curve] == [0, ROLLOUT, 2 * ROLLOUT]
+
+
+def test_without_time_for_all_steps_training_ends_after_the_first_stage_and_the_rest_is_told(story, tmp_path, capsys):
+    hurried = replace(story, minutes=1e-3)
+    found = tell(hurried, tmp_path / "story")
+    assert is_told(tmp_path / "story") and found.ended_early
+    assert found.steps == ROLLOUT and [steps for steps, _ in found.curve] == [0, ROLLOUT]
+    assert f"no time is left for more than {ROLLOUT} of {story.steps} steps" in capsys.readouterr().out
+    assert found.policies[AFTER]["game"].lengths.size == story.episodes
+    page = (tmp_path / "story" / "report.html").read_text()
+    assert f"no time for all {story.steps} steps" in page and f"step-{ROLLOUT:08d}" in page
 
 
 def test_told_again_nothing_is_done_again(told, story, monkeypatch):

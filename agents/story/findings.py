@@ -14,8 +14,8 @@ from world_model.tables import markdown_table
 
 RANDOM, BEFORE, AFTER, SCRIPTED = "random", "before training", "after training", "scripted"
 POLICIES = (RANDOM, BEFORE, AFTER, SCRIPTED)
-STAGES = 5  # equal parts of the training; the agent is tried out after each, ...
-TRIES = 16  # ... in so many episodes at most
+STAGES = 10  # equal parts of the training; the agent is tried out in the game after each, ...
+TRIES = 32  # ... in so many episodes at most
 
 Places = Mapping[str, Evaluation]  # by the name of the place, the same starts in both
 
@@ -34,8 +34,8 @@ class Story:
     """
 
     world: str = "doom"
-    steps: int = 20_000
-    episodes: int = 64
+    steps: int = 30_000
+    episodes: int = 32
     seed: int = 0
     dtype: str = "float32"
     minutes: float | None = None
@@ -68,14 +68,14 @@ class Findings:
     Attributes:
         steps: that the agent has learned from; whole rollouts, so a few more than were asked for.
         policies: by the names in `POLICIES`, on the test starts.
-        curve: on the validation starts, after so many steps.
+        curve: on the validation starts of the game, after so many steps.
         seconds: that each chapter took.
     """
 
     story: Story
     steps: int
     policies: Mapping[str, Places]
-    curve: Sequence[tuple[int, Places]]
+    curve: Sequence[tuple[int, Evaluation]]
     seconds: Mapping[str, float]
 
     @property
@@ -106,7 +106,7 @@ class Findings:
                 for name, places in self.policies.items()
             },
             "after - before": as_numbers({place: self.gain(place) for place in PLACES}),
-            "curve": [{"steps": steps, **by_place(places, self.story.seed)} for steps, places in self.curve],
+            "curve": [{"steps": steps, **by_place({GAME: found}, self.story.seed)} for steps, found in self.curve],
         }
 
 

@@ -153,8 +153,8 @@ def _measured(findings: Findings, pictures: Pictures) -> list[str]:
         ),
         _image(
             pictures.learning,
-            "Share of episodes that reach the ball over the steps of training, in both places",
-            f"On the way, on {len(findings.curve[0][1][WORLD].starts)} other starts. The agent learned in episodes of "
+            "Share of episodes that reach the ball in the true game over the steps of training in the world",
+            f"On the way, on {len(findings.curve[0][1].starts)} other starts. The agent learned in episodes of "
             f"{IMAGINED_STEPS} steps that the world goes on with from moments of recordings. Nothing was learned from "
             "the game: it only tells how much of what was learned in the world is true there.",
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,15 +56,17 @@ class Playhouse:
     def __init__(self, story: Story, folder: Path, starts: Mapping[str, Path]) -> None:
         self.story, self.folder, self.starts = story, folder, starts
 
-    def play(self, bank: str, episodes: int, name: str, policy: str, filmed: int = 0) -> None:
-        """Play the first ``episodes`` starts of a bank in both places, and say how it went; what was played stays.
+    def play(
+        self, bank: str, episodes: int, name: str, policy: str, filmed: int = 0, places: Sequence[str] = PLACES
+    ) -> None:
+        """Play the first ``episodes`` starts of a bank in each place, and say how it went; what was played stays.
 
         Args:
             name: that the policy has in this story.
             policy: as `load_policy` takes it.
             filmed: first episodes whose pictures are kept.
         """
-        for place in PLACES:
+        for place in places:
             file = self._file(bank, name, place)
             if not file.is_file():
                 played = self._play(self.starts[bank], episodes, policy, place, filmed)
@@ -72,17 +74,17 @@ class Playhouse:
                 share = success(played.evaluation, self.story.seed)
                 print(f"  {name}, in the {place}: {percent(share)} of {episodes} episodes reach the ball", flush=True)
 
-    def played(self, bank: str, name: str) -> dict[str, Played]:
+    def played(self, bank: str, name: str, places: Sequence[str] = PLACES) -> dict[str, Played]:
         """What was played there, by place.
 
         Raises:
             FileNotFoundError, ValueError: for a file that is missing or damaged.
         """
-        return {place: load_played(self._file(bank, name, place)) for place in PLACES}
+        return {place: load_played(self._file(bank, name, place)) for place in places}
 
-    def evaluations(self, bank: str, name: str) -> Places:
+    def evaluations(self, bank: str, name: str, places: Sequence[str] = PLACES) -> Places:
         """How that went, by place."""
-        return {place: played.evaluation for place, played in self.played(bank, name).items()}
+        return {place: played.evaluation for place, played in self.played(bank, name, places).items()}
 
     def _file(self, bank: str, name: str, place: str) -> Path:
         return self.folder / f"{bank}-{name.replace(' ', '-')}-{place}.npz"

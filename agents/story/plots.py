@@ -38,12 +38,11 @@ def policies(findings: Findings) -> bytes:
 
 
 def learning(findings: Findings) -> bytes:
-    """How often the agent reaches the goal while it learns, on starts that it does not learn from."""
+    """How often the agent reaches the goal in the game while it learns, on starts that it does not learn from."""
     figure, axis = _axis(3.2)
     steps = [steps for steps, _ in findings.curve]
-    for place in PLACES:
-        shares = [success(places[place], findings.story.seed) for _, places in findings.curve]
-        axis.errorbar(steps, [share.mean for share in shares], yerr=_errors(shares), **_style(place))
+    shares = [success(evaluation, findings.story.seed) for _, evaluation in findings.curve]
+    axis.errorbar(steps, [share.mean for share in shares], yerr=_errors(shares), **_style(GAME))
     axis.set_xlabel("steps in the generated world")
     axis.set_ylim(*LIMITS)
     axis.yaxis.set_major_formatter(PercentFormatter(1))

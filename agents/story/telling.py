@@ -25,7 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from agents.checkpoints import remember
-from agents.places import DEFAULT_TASK, IMAGINED_STEPS
+from agents.places import DEFAULT_TASK, GAME, IMAGINED_STEPS
 from agents.policies import checkpoints
 from agents.policies.card import read_card
 from agents.story import plots
@@ -91,7 +91,7 @@ def tell(story: Story, out: Path) -> Findings | None:
         untrained = _reached(out / "agent", 0) or untrained_agent(agent, out / "agent")
         for name, policy in ((RANDOM, "random"), (SCRIPTED, "scripted"), (BEFORE, str(untrained))):
             house.play("test", story.episodes, name, policy, FILMED)
-        house.play("validation", story.tries, _after(untrained), str(untrained))
+        _try_out(story, untrained, house)
     with _chapter("training"):
         if not _train(story, agent, out / "agent", house, clock):
             return None
@@ -120,7 +120,10 @@ def collect(story: Story, out: Path) -> Findings:
         story,
         read_card(reached[-1]).steps,
         {name: house.evaluations("test", name) for name in POLICIES},
-        [(read_card(folder).steps, house.evaluations("validation", _after(folder))) for folder in reached],
+        [
+            (read_card(folder).steps, house.evaluations("validation", _after(folder), (GAME,))[GAME])
+            for folder in reached
+        ],
         Clock(out / SECONDS).seconds,
     )
 
@@ -208,8 +211,13 @@ def _train(story: Story, run: AgentRun, agent: Path, house: Playhouse, clock: Cl
             done = read_card(folder).steps
             if done < steps:
                 return False
-            house.play("validation", story.tries, _after(folder), str(folder))
+            _try_out(story, folder, house)
     return True
+
+
+def _try_out(story: Story, agent: Path, house: Playhouse) -> None:
+    """See how well an agent does in the game, which costs little; in the world it would cost as much as training."""
+    house.play("validation", story.tries, _after(agent), str(agent), places=(GAME,))
 
 
 def _is_late(story: Story, clock: Clock, done: int, steps: int) -> bool:

@@ -36,10 +36,7 @@ def findings(world: str = "doom", before: int = 1, after: int = 8) -> Findings:
         Story(world, steps=1000, episodes=EPISODES),
         1024,
         {name: {WORLD: evaluation(count + 1), GAME: evaluation(count)} for name, count in reached.items()},
-        [
-            (steps, {WORLD: evaluation(count), GAME: evaluation(count)})
-            for steps, count in ((0, 1), (512, 4), (1024, 8))
-        ],
+        [(steps, evaluation(count)) for steps, count in ((0, 1), (512, 4), (1024, 8))],
         {"demo": 3.0, "training": 90.0},
     )
 

@@ -26,7 +26,7 @@ def test_a_story_of_nothing_is_refused(change):
 
 
 def test_short_stories_try_the_agent_out_in_fewer_episodes():
-    assert Story(episodes=5).tries == 5 and Story(episodes=500).tries == 16
+    assert Story(episodes=5).tries == 5 and Story(episodes=500).tries == 32
 
 
 def test_shares_and_gains_are_those_of_the_episodes(make_findings):

@@ -111,6 +111,7 @@ def test_the_agent_learned_in_the_world_alone_and_was_tried_out_on_the_way(told,
     assert run["place"] == "world" and run["starts"].endswith("train.safetensors") and run["envs"] == SLOTS
     found = collect(story, told)
     assert found.steps == 2 * ROLLOUT and [steps for steps, _ in found.curve] == [0, ROLLOUT, 2 * ROLLOUT]
+    assert not list((told / "episodes").glob("validation-*-world.npz"))  # each would cost as much as a stage
 
 
 def test_without_time_for_all_steps_training_ends_after_the_first_stage_and_the_rest_is_told(story, tmp_path, capsys):

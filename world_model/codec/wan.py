@@ -52,6 +52,7 @@ class WanCodec(nn.Module):
         """From a folder or hub id in diffusers' format (``subfolder="vae"`` inside a pipeline)."""
         from diffusers import AutoencoderKLWan
 
+        options = {"use_safetensors": True, **options}  # never a pickle
         return cls(AutoencoderKLWan.from_pretrained(name_or_path, **options).eval().requires_grad_(False))
 
     def encode(self, frames: Tensor, state: State | None = None) -> tuple[Tensor, State]:

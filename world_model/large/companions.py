@@ -12,7 +12,7 @@ from torch import Tensor
 from world_model.codec import light
 from world_model.codec.light import LightCodec, LightCodecConfig
 from world_model.large.conditioning import StreamingCodec
-from world_model.large.tensor_files import TensorFiles, fill
+from world_model.large.tensor_files import TensorFiles, check_no_pickle, fill
 
 if TYPE_CHECKING:
     from world_model.codec.wan import WanCodec
@@ -68,6 +68,7 @@ def open_codec(place: Path, device: torch.device) -> StreamingCodec:
 
     Raises:
         FileNotFoundError: when there is nothing at that place.
+        ValueError: for weights in a pickle.
     """
     if not place.exists():
         raise FileNotFoundError(
@@ -77,6 +78,7 @@ def open_codec(place: Path, device: torch.device) -> StreamingCodec:
     if place.is_dir():
         from world_model.codec.wan import WanCodec
 
+        check_no_pickle(place)
         return WanCodec.from_pretrained(str(place)).to(device)
     names = TensorFiles([place]).shapes
     load = load_light_codec if all(name.startswith(light.PARTS) for name in names) else load_wan_codec
@@ -89,6 +91,7 @@ def open_text(place: Path, tokenizer: Path, device: torch.device) -> Callable[[s
 
     Raises:
         FileNotFoundError: when there is nothing at one of the places.
+        ValueError: for weights in a pickle.
     """
     for needed, what in ((place, "text_encoder"), (tokenizer, "tokenizer")):
         if not needed.exists():
@@ -102,7 +105,8 @@ def open_text(place: Path, tokenizer: Path, device: torch.device) -> Callable[[s
 
     words = AutoTokenizer.from_pretrained(str(tokenizer))
     if place.is_dir():
-        model = UMT5EncoderModel.from_pretrained(str(place)).to(device, torch.bfloat16)
+        check_no_pickle(place)
+        model = UMT5EncoderModel.from_pretrained(str(place), use_safetensors=True).to(device, torch.bfloat16)
         encoder = UMT5Encoder(model.eval().requires_grad_(False), words)
     else:
         encoder = load_umt5([place], words, dtype=torch.bfloat16, device=device)

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from world_model.controls import ACTION_DIM
 from world_model.large.compressor import REACH, TEMPORAL_STRIDE
 from world_model.large.conditioning import SHRINK
-from world_model.large.config import LARGE_PRESETS, LargeConfig
+from world_model.large.config import LARGE_PRESETS, MAX_LATENTS, LargeConfig
 from world_model.large.denoise import evaluate
 from world_model.large.expert import Expert
 from world_model.large.few_step import calls_of
@@ -70,7 +70,7 @@ def latents_of(config: LargeConfig, frames: int) -> int:
     """Latents of a video of ``frames`` frames.
 
     Raises:
-        ValueError: when they are not a whole number of chunks.
+        ValueError: when they are not a whole number of chunks, or more than the model has positions for.
     """
     factor, chunk = config.world.codec.temporal_factor, config.world.chunk_latents
     latents = (frames + factor - 1) // factor
@@ -80,6 +80,11 @@ def latents_of(config: LargeConfig, frames: int) -> int:
         raise ValueError(
             f"{frames} frames are no whole number of chunks of {chunk} latents, of which the first is "
             f"{factor * (chunk - 1) + 1} frames and the others {factor * chunk}; give {near}"
+        )
+    if latents > MAX_LATENTS:
+        most = frames_of(config, MAX_LATENTS)
+        raise ValueError(
+            f"{frames} frames are {latents} latents, and the model has positions for {MAX_LATENTS}; give at most {most}"
         )
     return latents
 

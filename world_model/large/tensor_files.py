@@ -113,12 +113,23 @@ def check(source: TensorFiles, wanted: dict[str, tuple[int, ...]], what: str) ->
         raise ValueError(f"the tensors of {source} do not fit {what}: {complaint}")
 
 
+def check_no_pickle(folder: Path) -> None:
+    """Raise a ValueError for a folder whose weights are pickles alone; beside safetensors they are left unread."""
+    if not any(folder.glob("*.safetensors")):
+        for file in sorted(file for file in folder.iterdir() if file.suffix in PICKLES):
+            raise _pickle(file)
+
+
+def _pickle(file: Path) -> ValueError:
+    return ValueError(
+        f"{file} is a pickle, which can run any code when it is read; give the weights as .safetensors, which "
+        "the publisher offers or safetensors.torch.save_file writes"
+    )
+
+
 def _open(file: Path):
     if Path(file).suffix in PICKLES:
-        raise ValueError(
-            f"{file} is a pickle, which can run any code when it is read; give the weights as .safetensors, which "
-            "the publisher offers or safetensors.torch.save_file writes"
-        )
+        raise _pickle(file)
     try:
         return safe_open(file, framework="pt")
     except SafetensorError as error:

@@ -57,6 +57,8 @@ def main(settings: argparse.Namespace) -> None:
         print(f"wrote the {expert_title(expert)}, {size / GIB:.2f} GiB in {len(files)} files, to {settings.out}")
     if linked := [] if found is None else link_companions(settings.out, found):
         print(f"linked {', '.join(linked)} of {companions}")
+    elif settings.companions:  # asked for, not tried as the source of base weights
+        print(f"linked nothing of {companions}: it has none of {', '.join(COMPANIONS)} that the world lacks")
 
 
 def _sizes(file: Path) -> LargeConfig:

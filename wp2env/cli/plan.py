@@ -42,6 +42,9 @@ def main(settings: argparse.Namespace) -> None:
     batch, config = settings.batch or 1, plan.PRESETS[settings.preset]
     latents = None if settings.frames is None else plan.latents_of(config, settings.frames)
     if settings.inference:
+        for option in ("fsdp", "keep_activations"):
+            if getattr(settings, option):
+                raise ValueError(f"--{option.replace('_', '-')} is for training; leave it out with --inference")
         purpose, place = "generating", "all GPUs together"
         latents = latents or plan.latents_of(config, ROLLOUT_FRAMES)
         found = plan.plan_rollout(config, latents, settings.gpus, batch)

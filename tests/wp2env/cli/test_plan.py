@@ -59,3 +59,14 @@ def test_a_small_preset_whose_weights_are_split_names_both_parts(wp2):
 @pytest.mark.parametrize("option", [["--frames", "5"], ["--batch", "2"], ["--inference"], ["--keep-activations"]])
 def test_options_of_the_large_presets_are_refused_for_small_ones(wp2, option):
     assert f"{option[0]} is for the large presets" in wp2("plan", "--preset", "doom", *option).error
+
+
+@pytest.mark.parametrize("option", ["--fsdp", "--keep-activations"])
+def test_options_of_training_are_refused_for_a_rollout(wp2, option):
+    said = wp2("plan", "--preset", "wan2.1-1.3b", "--inference", option).error
+    assert f"{option} is for training; leave it out with --inference" in said
+
+
+def test_more_latents_than_the_model_has_positions_for_are_refused(wp2):
+    said = wp2("plan", "--preset", "wan2.1-1.3b", "--inference", "--frames", "4109").error
+    assert "4109 frames are 1028 latents, and the model has positions for 1024; give at most 4093" in said

@@ -8,6 +8,7 @@ scene and character stay as they were. The public sets describe in their own wor
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -38,13 +39,21 @@ def always(scene: str, source: Path | str, character: str = NOTHING) -> Captions
 
 
 def load_json(path: Path) -> dict | list:
-    """A JSON file; ValueError with its name if there is none or it is damaged."""
+    """A JSON file; ValueError with its name if there is none, or it is damaged or holds NaN or infinity."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_number, parse_float=_number)
     except FileNotFoundError:
         raise ValueError(f"{path} does not exist") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply to be read") from None
+    except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error})") from None
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is no number")
+    return value
 
 
 def read_captions(path: Path) -> Captions:
@@ -60,7 +69,11 @@ def read_captions(path: Path) -> Captions:
                 raise ValueError(f"{path}: the {name} of a caption is a text, not {item[name]!r}")
         texts = {name: sentence([item[name]]) or NOTHING for name in FIELDS if name in item}
         start = item.get("start", 0.0)
-        if not isinstance(start, int | float) or (start <= captions[-1][0] if captions else start != 0):
+        if (
+            isinstance(start, bool)
+            or not isinstance(start, int | float)
+            or (start <= captions[-1][0] if captions else start != 0)
+        ):
             raise ValueError(f"{path}: starts must be seconds that ascend from 0, not {start!r}")
         if captions:
             caption = captions[-1][1].replace(**{"event": NOTHING, **texts})

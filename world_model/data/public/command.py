@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settings", type=Path, help='JSON of thresholds: {"actions": {...}, "quality": {...}}')
     parser.add_argument("--poses", choices=CONVENTIONS, help="sekai, spatialvid: what the poses are, if not as usual")
     parser.add_argument("--licence", default="", help="folder: under which the videos may be used")
-    parser.add_argument("--view", choices=VIEWS, default="fps", help="folder: first or third person")
+    parser.add_argument("--view", choices=VIEWS, help="folder: first or third person (default: fps)")
     parser.add_argument("--skip-broken", action="store_true", help="note clips that cannot be read, and go on")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
 
@@ -48,6 +48,7 @@ def main(args: argparse.Namespace) -> None:
     settings = ImportSettings(height, width, args.rate, args.shortest, args.longest)
     if args.settings:
         settings = with_thresholds(settings, args.settings)
+    _check_for_layout(args)
     if not args.source.is_dir():
         raise ValueError(f"{args.source} is no folder; give the folder of the public set with --source")
     if args.limit is not None and args.limit < 1:
@@ -60,9 +61,18 @@ def main(args: argparse.Namespace) -> None:
     print(f"{left_out}; {args.out / manifest.FILE} tells which and why")
 
 
+def _check_for_layout(args: argparse.Namespace) -> None:
+    """Raise ValueError for an option that the layout has no use for."""
+    if args.layout == "folder" and args.poses:
+        raise ValueError("--poses is for sekai and spatialvid; the pose files of a folder say themselves what they are")
+    if args.layout != "folder" and (args.licence or args.view):
+        option = "--licence" if args.licence else "--view"
+        raise ValueError(f"{option} is for the layout folder; {args.layout} tells it itself")
+
+
 def _clips(args: argparse.Namespace) -> Iterator[SourceClip]:
     if args.layout == "folder":
-        return folder.read(args.source, args.licence, perspective=VIEWS[args.view])
+        return folder.read(args.source, args.licence, perspective=VIEWS[args.view or "fps"])
     read = {"sekai": sekai.read, "spatialvid": spatialvid.read}[args.layout]
     if args.poses:
         read = partial(read, world_to_camera=args.poses == "world_to_camera")

@@ -69,12 +69,16 @@ class Trajectory:
             raise PoseError(self.source, float(self.frames[np.flatnonzero(wrong)[0]]), problem)
 
     def reach(self, last_frame: int) -> None:
-        """Raise `PoseError` if the poses leave out the beginning or the end of a video."""
+        """Raise `PoseError` if the poses leave out the beginning or the end of a video, or go on after it: they are of
+        another video then, or of another frame rate."""
         slack = max(3.0, GAP * float(np.median(np.diff(self.frames))))  # containers miscount by a frame or two
         if self.frames[0] > slack:
             raise PoseError(self.source, 0, f"the first pose is for frame {self.frames[0]:g} only")
         if self.frames[-1] < last_frame - slack:
             problem = f"the poses end here, but the video goes on to frame {last_frame}"
+            raise PoseError(self.source, float(self.frames[-1]), problem)
+        if self.frames[-1] > last_frame + slack:
+            problem = f"the poses go on to here, but the video ends at frame {last_frame}"
             raise PoseError(self.source, float(self.frames[-1]), problem)
 
     def at(self, frames: np.ndarray) -> np.ndarray:

@@ -42,6 +42,10 @@ def test_captions_fit_the_published_template():
         ('[{"scene": "a"}, {"start": 0, "event": "b"}]', "ascend from 0, not 0"),
         ('[{"scene": "a", "start": 1}]', "ascend from 0, not 1"),
         ('[{"scene": "a"}, {"start": "soon"}]', "not 'soon'"),
+        ('[{"scene": "a"}, {"start": true}]', "not True"),
+        ('[{"scene": "a"}, {"start": NaN}]', "is not JSON \\(NaN is no number\\)"),
+        ('[{"scene": "a"}, {"start": 1e999}]', "1e999 is no number"),
+        ("[" * 100_000, "is nested too deeply"),
     ],
 )
 def test_what_is_no_caption_is_refused(tmp_path, text, message):

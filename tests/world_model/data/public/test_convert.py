@@ -176,3 +176,16 @@ def test_world_to_camera_matrices_of_sekai(walk, stroll, tmp_path, key):
     np.savez(tmp_path / "b.npz", **{key: cameras})
     assert np.allclose(sekai.read_poses(tmp_path / "a.npz", True).cameras, cameras)
     assert np.array_equal(sekai.read_poses(tmp_path / "b.npz", False).cameras, cameras)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("folder", "--poses", "world_to_camera"), "--poses is for sekai and spatialvid"),
+        (("sekai", "--licence", "CC0"), "--licence is for the layout folder; sekai tells it itself"),
+        (("spatialvid", "--view", "tps"), "--view is for the layout folder; spatialvid tells it itself"),
+    ],
+)
+def test_options_that_a_layout_has_no_use_for_are_refused(tmp_path, capsys, words, message):
+    assert wp2(["import", *words, "--source", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err

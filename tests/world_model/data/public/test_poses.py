@@ -54,6 +54,9 @@ def test_poses_must_reach_over_the_whole_video(cameras):
         trajectory.reach(40)
     with pytest.raises(PoseError, match="first pose is for frame 9"):
         Trajectory(np.arange(12.0) + 9, cameras, "walk.npz").reach(20)
+    trajectory.reach(8)
+    with pytest.raises(PoseError, match="frame 11: the poses go on to here, but the video ends at frame 5"):
+        trajectory.reach(5)
 
 
 def test_poses_between_frames(walk, stroll):

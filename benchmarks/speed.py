@@ -229,6 +229,8 @@ def main(settings: argparse.Namespace) -> None:
         raise ValueError(f"--device {settings.device} is for --cumulative; the columns are measured on the CPU")
     began = time.monotonic()
     world = load_world(settings.world, dtype=settings.dtype)
+    if not isinstance(world, World):
+        raise ValueError(f"{settings.world} is a large world; the columns are of small ones, give --cumulative for it")
     cost = arithmetic(begin(world, 1, settings.seed, settings.steps), np.random.default_rng(settings.seed))
     peaks = [matrix_peak(settings.dtype)]
 

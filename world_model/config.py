@@ -218,6 +218,15 @@ class WorldConfig:
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
 
     def __post_init__(self) -> None:
+        sizes = {
+            "video.height": self.video.height, "video.width": self.video.width, "chunk_latents": self.chunk_latents,
+            "codec.spatial_factor": self.codec.spatial_factor, "transformer.patch": self.transformer.patch,
+            "transformer.width": self.transformer.width, "transformer.heads": self.transformer.heads,
+            "memory.spatial_stride": self.memory.spatial_stride, "memory.temporal_stride": self.memory.temporal_stride,
+        }  # fmt: skip
+        for name, value in sizes.items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; give a whole number of at least 1")
         factor = self.codec.spatial_factor
         patch_pixels = factor * self.transformer.patch
         if self.video.height % patch_pixels or self.video.width % patch_pixels:

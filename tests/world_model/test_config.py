@@ -43,3 +43,19 @@ def test_settings_change_what_they_name_and_nothing_else():
 def test_a_setting_that_does_not_fit_is_refused(setting, message):
     with pytest.raises(ValueError, match=message):
         with_settings(TINY, [setting])
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("transformer", "heads", 0),
+        ("transformer", "patch", 0),
+        ("transformer", "width", 16.0),
+        ("codec", "spatial_factor", -1),
+        ("memory", "spatial_stride", 0),
+        ("video", "height", 0),
+    ],
+)
+def test_a_size_that_is_none_is_named(part, name, value):
+    with pytest.raises(ValueError, match=f"{part}.{name} is {value}; give a whole number of at least 1"):
+        replace(TINY, **{part: replace(getattr(TINY, part), **{name: value})})

@@ -64,5 +64,5 @@ def main(settings: argparse.Namespace) -> None:
 def _sizes(file: Path) -> LargeConfig:
     try:
         return from_json(file.read_text(), LargeConfig)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"{file} is no configuration of a large world: {error}") from error

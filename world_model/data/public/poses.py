@@ -102,7 +102,7 @@ def between(first: np.ndarray, second: np.ndarray, share: float) -> np.ndarray:
 
 def square(matrices: np.ndarray) -> np.ndarray:
     """``[N, 3, 4]`` matrices with their missing last row, float64; ``[N, 4, 4]`` and anything else as it is."""
-    matrices = np.asarray(matrices, np.float64)
+    matrices = np.atleast_1d(np.asarray(matrices, np.float64))
     if matrices.ndim != 3 or matrices.shape[1:] != (3, 4):
         return matrices
     return np.concatenate([matrices, np.tile([[[0.0, 0.0, 0.0, 1.0]]], (len(matrices), 1, 1))], axis=1)

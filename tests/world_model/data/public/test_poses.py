@@ -84,3 +84,9 @@ def test_a_zero_quaternion_is_a_missing_pose():
     rows[:, 6] = [1, 0, 1]
     with pytest.raises(PoseError, match="frame 1: the pose holds"):
         Trajectory(np.arange(3.0), from_quaternions(rows), "poses.npy")
+
+
+def test_a_number_in_place_of_poses_is_refused():
+    one = square(np.float64(1))
+    with pytest.raises(PoseError, match="poses have the shape \\[1\\]"):
+        Trajectory(np.arange(len(one)), one, "walk.npz")
